@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from seamark import limits
-from seamark.audit import delta, iceberg, kafka
+from seamark.audit import iceberg, kafka
+from seamark.audit.declared_rows import sized_tables
 from seamark.audit.expectations import EpochRows, SinkHistory, histories_of
 from seamark.audit.files import _parts
 from seamark.audit.verdicts import Result, Shown, verdict_of
@@ -212,20 +213,8 @@ def test_a_metadata_file_that_unpacks_to_very_much_is_read_only_if_the_user_name
     assert opened[0].metadata.format_version == 2
 
 
-def test_the_files_of_an_epoch_are_found_among_very_many_without_comparing_all_of_them() -> None:
-    class Fragment(NamedTuple):
-        path: str
-
-        def to_batches(self, schema: object) -> list[str]:
-            return [self.path]
-
-    def name(number: int) -> str:
-        return f"n={number % 7}/part-{number}" if number % 2 else f"part-{number}"
-
-    fragments = [Fragment(name(number)) for number in range(MANY)]
-    dataset = SimpleNamespace(schema=None, get_fragments=lambda: fragments)
-    table: Any = SimpleNamespace(to_pyarrow_dataset=lambda: dataset)
-    added = {f"s3://b/t/{name(number)}" for number in range(MANY // 2, MANY)}
+def test_very_many_small_batches_are_counted_once_each() -> None:
+    one = pa.RecordBatch.from_pydict({"n": [1]})
     with little_work():
-        read = list(delta._batches(table, {*added, "s3://b/t/other-part-0"}))
-    assert read == [name(number) for number in range(MANY // 2, MANY)]
+        tables_made = list(sized_tables(one for _ in range(MANY)))
+    assert [table.num_rows for table in tables_made] == [MANY]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from seamark import open_store
+from seamark import Pipeline, open_store
 from seamark.audit.declared_rows import as_declared, declared_schema
 from seamark.errors import DamageError
 from seamark.sinks import DeltaSink
@@ -18,6 +18,7 @@ from tests.audit.support.pipelines import (
     EPOCHS,
     ROW_DAMAGE,
     ROWS,
+    SCHEMA,
     audited,
     damage_found,
     pipeline,
@@ -101,6 +102,37 @@ def test_rows_that_were_there_before_the_pipeline_are_not_its_own(
     found = audited(spark, tmp_path / "store")
     assert not found.is_damaged
     assert found.sinks[0].verdicts[-1].text == "60 rows of the table are not the pipeline's"
+
+
+def test_the_rows_of_an_epoch_in_a_partitioned_table_are_found_by_its_own_entry(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_input(tmp_path / "input", 3)
+    p = Pipeline("audited", tmp_path / "store", progress=None)
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    df = p.source("rows", rows.json(str(tmp_path / "input"))).selectExpr(
+        *(
+            "n",
+            "concat(name, '/% =') AS name",
+            "date_trunc('MINUTE', at) + INTERVAL 1 MICROSECOND AS at",
+        ),
+        *(
+            "to_date(at) AS day",
+            "CAST(n % 3 AS INT) AS part",
+            "CAST(n % 2 AS DECIMAL(9, 2)) AS half",
+        ),
+    )
+    by = ("name", "day", "part", "half", "at")
+    p.sink("trades", df, DeltaSink(tmp_path / "table", partition_by=by))
+    p.run(available_now=True)
+    found = audited(spark, tmp_path / "store")
+    results = [(each.result.value, each.found_rows) for each in found.sinks[0].verdicts]
+    assert results == [("ok", ROWS), ("ok", ROWS), ("ok", ROWS), ("ok", 3 * ROWS)]
+    entry = tmp_path / f"table/_delta_log/{version_of_epoch(tmp_path, 2):020}.json"
+    lines = entry.read_text().splitlines()
+    lost = next(line for line in lines if line.startswith('{"add"'))
+    entry.write_text("\n".join(line for line in lines if line != lost))
+    assert ("trades", "2", "lost") in damage_found(audited(spark, tmp_path / "store"))
 
 
 def test_a_table_that_is_compacted_and_vacuumed_shows_the_same_rows(

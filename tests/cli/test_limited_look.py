@@ -16,6 +16,7 @@ from seamark.cli.limited_look import LimitedLooks, Question
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
 from tests.cli.support.running import Cli
+from tests.sources.support.delta_logs import swell_checkpoint
 from tests.sources.test_delta import append, source
 
 pytest.importorskip("deltalake")
@@ -78,7 +79,7 @@ def test_a_small_log_that_unpacks_to_gigabytes_takes_no_more_than_a_limit(
     table = tmp_path / "t"
     append(table, 0)
     [*_, (_, position)] = source(table).read_from(None, 1)
-    _swell(table, 3_000_000)
+    swell_checkpoint(table, 3_000_000)
     assert sum(file.stat().st_size for file in table.rglob("*.*")) < 2_000_000
     append(tmp_path / "before", 0)
     before = position_at_end(tmp_path / "before")
@@ -87,24 +88,6 @@ def test_a_small_log_that_unpacks_to_gigabytes_takes_no_more_than_a_limit(
     said = " ".join(cli.err.split())
     assert "the table of source 'orders' cannot be read with 512 MiB of memory" in said
     assert "orders.path=…" in said
-
-
-def _swell(table: Path, rows: int) -> None:
-    """Have the checkpoint of a log name one file millions of times, which packs well."""
-    import deltalake
-    import pyarrow.compute as pc
-    from pyarrow import concat_tables, parquet
-
-    deltalake.DeltaTable(table).create_checkpoint()
-    (place,) = table.glob("_delta_log/*.checkpoint.parquet")
-    whole = parquet.read_table(place)
-    is_file = pc.is_valid(whole["add"])
-    one = whole.filter(is_file).slice(0, 1)
-    many = [one.take([0] * 100_000)] * (rows // 100_000)
-    rest = whole.filter(pc.invert(is_file))
-    parquet.write_table(concat_tables([rest, *many]), place, compression="zstd")
-    about = json.dumps({"version": 0, "size": rows + rest.num_rows})
-    (table / "_delta_log/_last_checkpoint").write_text(about)
 
 
 def test_what_was_answered_before_a_limit_was_reached_is_told(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.progress_bars import Advance
@@ -21,6 +22,8 @@ from seamark.table_formats.services import is_same_service
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from seamark.audit.delta_limits import DeltaLimits
 
 _TRIES: Final = 3
 _NOTHING_TO_READ: Final = {
@@ -102,11 +105,11 @@ def audit(
         raise InvalidInputError(
             f"there is no sink {unknown[0]!r}", hint=f"The sinks are {', '.join(names)}."
         )
-    reading = _Reading(store, spark, access or Access(), epochs)
+    chosen = [history for history in histories if not sinks or history.sink in sinks]
+    reading = _Reading(store, spark, access or Access(), epochs, chosen)
     found = []
-    for history in histories:
-        if not sinks or history.sink in sinks:
-            found.append(reading.audited(history))
+    for history in chosen:
+        found.append(reading.audited(history))
         if progress is not None:
             progress(1)
     return Audit(
@@ -131,11 +134,13 @@ class _Reading:
         spark: Callable[[], SparkSession],
         access: Access,
         epochs: tuple[int, int] | None,
+        histories: Sequence[SinkHistory] = (),
     ) -> None:
         self._store = store
         self._spark = spark
         self._access = access
         self._epochs = epochs
+        self._histories = histories
 
     def audited(self, history: SinkHistory) -> SinkAudit:
         """What one sink shows; read again when a running pipeline has gone on meanwhile."""
@@ -185,7 +190,7 @@ class _Reading:
         return first <= shown.last and shown.first <= last
 
     def _read(self, history: SinkHistory) -> Iterator[Shown]:
-        options = self._access.storage_options
+        options = self._options(history)
         given = self._access.targets.get(history.sink)
         moved = history if given is None else replace(history, target=given)
         match history.kind:
@@ -196,9 +201,7 @@ class _Reading:
             case "delta":
                 from seamark.audit.delta import read_delta
 
-                # a login goes where the user has said, or where the store is
-                if given is None and not is_same_service(history.target, self._store.url):
-                    options = {}
+                self._delta_limits.require(history.sink)
                 return read_delta(self._spark(), moved, options)
             case "iceberg":
                 from seamark.audit.iceberg import read_iceberg
@@ -214,6 +217,25 @@ class _Reading:
                 return read_kafka(self._spark(), history, given, options)
         note = f"nothing is known about reading a sink of the kind {history.kind!r}"
         return iter([Shown(first=history.since, last=history.newest.epoch, note=note)])
+
+    def _options(self, history: SinkHistory) -> Mapping[str, str]:
+        if history.kind != "delta" or history.sink in self._access.targets:
+            return self._access.storage_options
+        # a login goes where the user has said, or where the store is
+        is_own = is_same_service(history.target, self._store.url)
+        return self._access.storage_options if is_own else {}
+
+    @cached_property
+    def _delta_limits(self) -> DeltaLimits:
+        from seamark.audit.delta import opened_table
+        from seamark.audit.delta_limits import DeltaLimits
+
+        opened = {
+            history.sink: opened_table(history, self._options(history))
+            for history in self._histories
+            if history.kind == "delta" and history.sink not in self._access.targets
+        }
+        return DeltaLimits({sink: table for sink, table in opened.items() if table is not None})
 
 
 def worst(verdicts: Sequence[Verdict]) -> Result:

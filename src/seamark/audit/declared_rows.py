@@ -63,17 +63,15 @@ def sized_tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     waiting: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
         waiting.append(batch)
-        if sum(each.num_rows for each in waiting) >= _ROWS or _bytes(waiting) >= _BYTES:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROWS or size >= _BYTES:
             yield pa.Table.from_batches(waiting)
-            waiting = []
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.Table.from_batches(waiting)
-
-
-def _bytes(batches: Iterable[pa.RecordBatch]) -> int:
-    return sum(batch.nbytes for batch in batches)
 
 
 def digest_of_batches(

@@ -1,15 +1,19 @@
-"""What a Delta table shows: the files that each epoch has added, and the table as it is now.
+"""What a Delta table shows: the rows that each epoch has added, and the table as it is now.
 
 Tests: ``tests/audit/test_delta.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
+from seamark.audit.delta_entries import DeltaEntries
+from seamark.audit.delta_limits import OpenedTable
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Shown
@@ -18,6 +22,7 @@ from seamark.spark.row_digests import RowDigest
 from seamark.table_formats.delta_addresses import is_known_address
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -45,6 +50,20 @@ def read_delta(
     )
 
 
+def opened_table(history: SinkHistory, options: Mapping[str, str]) -> OpenedTable | None:
+    """What :func:`read_delta` opens of the table of a sink; None when that is nothing."""
+    if not history.epochs or not is_known_address(history.target):
+        return None
+    known = history.epochs if history.options.get("mode") == "overwrite" else history.epochs[:1]
+    versions = {version for each in known if (version := _version_of(each)) is not None}
+    return OpenedTable(history.target, dict(options), (None, *sorted(versions)))
+
+
+def _version_of(known: EpochRows) -> int | None:
+    at = known.point.at if known.point is not None else {}
+    return whole_number(at.get("version"))
+
+
 class _DeltaVersions(TableVersions):
     def __init__(
         self, spark: SparkSession, url: str, options: Mapping[str, str], schema: StructType
@@ -55,23 +74,31 @@ class _DeltaVersions(TableVersions):
         self._schema = schema
 
     def version_of(self, known: EpochRows) -> int | None:
-        at = known.point.at if known.point is not None else {}
-        return whole_number(at.get("version"))
+        return _version_of(known)
 
     def newest(self) -> int:
         return self._open(None).version()
 
     def added(self, version: int) -> RowDigest | None:
-        now = self._at(version)
-        before = self._at(version - 1) if version > 0 else None
-        if now is None or (before is None and version > 0):
-            return None
-        old = set(before.file_uris()) if before is not None else set()
-        return self._digest(now, set(now.file_uris()) - old)
+        with _damage():
+            files = self._entries.added(version)
+            return None if files is None else self._digest(self._entries.rows(files, self._schema))
 
     def whole(self, version: int) -> RowDigest | None:
+        from deltalake.exceptions import DeltaProtocolError
+
         table = self._at(version)
-        return None if table is None else self._digest(table, None)
+        if table is None:
+            return None
+        try:
+            with _damage():
+                return self._digest(table.to_pyarrow_dataset().to_batches())
+        except DeltaProtocolError:
+            return None  # it has got a feature that deltalake cannot read
+
+    @cached_property
+    def _entries(self) -> DeltaEntries:
+        return DeltaEntries(self._open(None), self._options, redacted(self._url))
 
     def _at(self, version: int) -> DeltaTable | None:
         from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -100,36 +127,19 @@ class _DeltaVersions(TableVersions):
                 f"the table cannot be opened: {_said(error)}", where=self._url
             ) from None
 
-    def _digest(self, table: DeltaTable, files: set[str] | None) -> RowDigest:
-        if files is not None and not files:
-            return RowDigest.empty()
-        try:
-            return digest_of_batches(
-                self._spark, sized_tables(_batches(table, files)), self._schema
-            )
-        except FileNotFoundError as error:
-            raise DamageError(f"a file of the table is gone: {_said(error)}") from None
-        except (OSError, ValueError) as error:
-            raise DamageError(f"a file of the table cannot be read: {_said(error)}") from None
+    def _digest(self, rows: Iterator[pa.RecordBatch]) -> RowDigest:
+        return digest_of_batches(self._spark, sized_tables(rows), self._schema)
 
 
-def _batches(table: DeltaTable, files: set[str] | None) -> Iterable[Any]:
-    dataset = table.to_pyarrow_dataset()
-    if files is None:
-        yield from dataset.to_batches()
-        return
-    by_depth: dict[int, set[str]] = {}
-    for fragment in dataset.get_fragments():
-        depth = fragment.path.count("/") + 1
-        if depth not in by_depth:
-            by_depth[depth] = {_last_names(uri, depth) for uri in files}
-        if fragment.path in by_depth[depth]:
-            yield from fragment.to_batches(schema=dataset.schema)
-
-
-def _last_names(uri: str, count: int) -> str:
-    """The end of a path, as many names of it."""
-    return "/".join(uri.rsplit("/", count)[-count:])
+@contextmanager
+def _damage() -> Iterator[None]:
+    """:class:`DamageError` for rows that the log names and that cannot be read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DamageError(f"a file of the table is gone: {_said(error)}") from None
+    except (OSError, ValueError) as error:
+        raise DamageError(f"a file of the table cannot be read: {_said(error)}") from None
 
 
 def _said(error: BaseException) -> str:

@@ -35,6 +35,7 @@ class AddedFile:
     partition_values: Mapping[str, str | None]
     rows: int | None = None
     """How many it has by its statistics, which may be wrong or left out."""
+    size: int | None = None
 
 
 class DeltaLog:
@@ -193,10 +194,17 @@ class LogEntry:
 
     def added(self, where: str) -> list[AddedFile]:
         """The files of new rows. :class:`RefusedError` when it has changed or removed rows."""
+        return list(_added(self._actions(), self.version, where))
+
+    def named(self, where: str) -> list[AddedFile]:
+        """All files that it adds to the table, whatever it does with others."""
+        added = (action.get("add") for action in self._actions())
+        return [_added_file(each, self.version, where) for each in added if isinstance(each, dict)]
+
+    def _actions(self) -> Iterator[dict[str, Any]]:
         # only this ends a line: a value may hold what str.splitlines() takes for an end
         lines = self.content.split(b"\n")
-        actions = (_action(line, self.path) for line in lines if line.strip())
-        return list(_added(actions, self.version, where))
+        return (_action(line, self.path) for line in lines if line.strip())
 
 
 def _action(line: bytes, path: str) -> dict[str, Any]:
@@ -233,7 +241,10 @@ def _added_file(added: Mapping[str, Any], version: int, where: str) -> AddedFile
             "read",
             where=where,
         )
-    return AddedFile(unquote(path), values, _row_count(added))
+    size = added.get("size")
+    return AddedFile(
+        unquote(path), values, _row_count(added), size if isinstance(size, int) else None
+    )
 
 
 def _are_texts(values: Iterable[object]) -> bool:

@@ -89,7 +89,7 @@ def _values(batch: Any, added: AddedFile, columns: StructType, where: str) -> li
             continue
         text = added.partition_values.get(field.name)
         # Delta writes null as an empty text
-        value = _partition_value(text, field) if text else None
+        value = partition_value(text, field) if text else None
         found.append([value] * batch.num_rows)
     return list(zip(*found, strict=True))
 
@@ -124,8 +124,8 @@ def _with_zones(stored: Any, wanted: DataType) -> Any:
     return stored
 
 
-def _partition_value(text: str, field: StructField) -> Any:
-    """A value as the log has it."""
+def partition_value(text: str, field: StructField) -> Any:
+    """The value of a column that the log has for all rows of a file, as a text."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
