@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from seamark import open_store
-from seamark.audit import delta_limits
+from seamark import limits, open_store
+from seamark._common.limited_process import ask_process
 from seamark.audit.auditing import Access, _Reading
 from seamark.audit.delta import opened_table
 from seamark.audit.delta_limits import DeltaLimits, OpenedTable
@@ -46,13 +46,12 @@ def test_all_tables_of_a_store_are_tried_by_one_process(
 ) -> None:
     append(tmp_path / "t", 0)
     asked: list[bytes] = []
-    ask = delta_limits.ask_process
 
     def counted(module: str, question: bytes, **options: Any) -> Any:
         asked.append(question)
-        return ask(module, question, **options)
+        return ask_process(module, question, **options)
 
-    monkeypatch.setattr(delta_limits, "ask_process", counted)
+    monkeypatch.setattr("seamark.audit.delta_limits.ask_process", counted)
     table = OpenedTable(str(tmp_path / "t"), {}, (None, 0))
     gone = OpenedTable(str(tmp_path / "gone"), {}, (None,))
     tried = DeltaLimits({"a": table, "b": table, "gone": gone})
@@ -65,7 +64,7 @@ def test_all_tables_of_a_store_are_tried_by_one_process(
 def test_a_table_that_never_answers_is_an_outage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta_limits.limits, "TABLE_PATIENCE", 0)
+    monkeypatch.setattr(limits, "TABLE_PATIENCE", 0)
     tried = DeltaLimits({"a": OpenedTable(str(tmp_path), {}, (None,))})
     with pytest.raises(StoreUnavailableError, match="'a' has not answered"):
         tried.require("a")
