@@ -23,7 +23,7 @@ from seamark.table_formats.services import is_same_service
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from seamark.audit.delta_limits import DeltaLimits
+    from seamark.audit.limited_tables import LimitedTables
 
 _TRIES: Final = 3
 _NOTHING_TO_READ: Final = {
@@ -201,11 +201,12 @@ class _Reading:
             case "delta":
                 from seamark.audit.delta import read_delta
 
-                self._delta_limits.require(history.sink)
+                self._limited.require(history.sink)
                 return read_delta(self._spark(), moved, options)
             case "iceberg":
                 from seamark.audit.iceberg import read_iceberg
 
+                self._limited.require(history.sink)
                 return read_iceberg(self._spark(), history, options, given, self._store.url)
             case "postgres":
                 from seamark.audit.postgres import read_postgres
@@ -226,16 +227,21 @@ class _Reading:
         return self._access.storage_options if is_own else {}
 
     @cached_property
-    def _delta_limits(self) -> DeltaLimits:
-        from seamark.audit.delta import opened_table
-        from seamark.audit.delta_limits import DeltaLimits
+    def _limited(self) -> LimitedTables:
+        """The tables that only the store names."""
+        from seamark.audit import delta, iceberg
+        from seamark.audit.limited_tables import LimitedTables
 
-        opened = {
-            history.sink: opened_table(history, self._options(history))
-            for history in self._histories
-            if history.kind == "delta" and history.sink not in self._access.targets
-        }
-        return DeltaLimits({sink: table for sink, table in opened.items() if table is not None})
+        tried = {}
+        for history in self._histories:
+            if history.sink in self._access.targets:
+                continue
+            options = self._options(history)
+            if history.kind == "delta":
+                tried[history.sink] = delta.tried_table(history, options)
+            elif history.kind == "iceberg":
+                tried[history.sink] = iceberg.tried_table(history, options, self._store.url)
+        return LimitedTables({sink: table for sink, table in tried.items() if table is not None})
 
 
 def worst(verdicts: Sequence[Verdict]) -> Result:

@@ -5,16 +5,16 @@ Tests: ``tests/audit/test_delta.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
 from seamark.audit.delta_entries import DeltaEntries
-from seamark.audit.delta_limits import OpenedTable
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
+from seamark.audit.limited_tables import TriedTable
 from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
@@ -50,13 +50,27 @@ def read_delta(
     )
 
 
-def opened_table(history: SinkHistory, options: Mapping[str, str]) -> OpenedTable | None:
+def tried_table(history: SinkHistory, options: Mapping[str, str]) -> TriedTable | None:
     """What :func:`read_delta` opens of the table of a sink; None when that is nothing."""
     if not history.epochs or not is_known_address(history.target):
         return None
     known = history.epochs if history.options.get("mode") == "overwrite" else history.epochs[:1]
     versions = {version for each in known if (version := _version_of(each)) is not None}
-    return OpenedTable(history.target, dict(options), (None, *sorted(versions)))
+    return TriedTable("delta", history.target, dict(options), (None, *sorted(versions)))
+
+
+def opener() -> Callable[[TriedTable], None]:
+    """What opens the versions of a table as :func:`read_delta` does."""
+    import pyarrow.dataset  # noqa: F401 - what deltalake imports when a table is read
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    def open_versions(table: TriedTable) -> None:
+        for version in table.versions:
+            with suppress(DeltaError):  # one that the log does not reach back to
+                DeltaTable(table.place, version, table.options or None).to_pyarrow_dataset()
+
+    return open_versions
 
 
 def _version_of(known: EpochRows) -> int | None:

@@ -5,12 +5,14 @@ Tests: ``tests/audit/test_iceberg.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
+from seamark.audit.limited_tables import TriedTable
 from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
@@ -75,26 +77,27 @@ def _opened(
         raise InvalidInputError(
             "reading an Iceberg table needs pyiceberg", hint="pip install 'seamark[iceberg]'"
         ) from None
-    at: Mapping[str, Any] = history.newest.point.at if history.newest.point is not None else {}
-    catalog, name = at.get("catalog"), at.get("table")
+    named = _in_catalog(history) if metadata is None else None
     try:
-        if metadata is None and catalog and name and at.get("catalog_is_configured") is not False:
+        if named is not None:
+            catalog, name = named
             try:
-                opened = load_catalog(str(catalog), **options)
+                opened = load_catalog(catalog, **options)
                 guard(opened, history.target)
-                table = opened.load_table(str(name))
+                table = opened.load_table(name)
                 refuse_overruling(table.metadata.properties, opened, history.target)
                 return table, True
             except NoSuchTableError:
                 raise DamageError(f"the table {name} is gone") from None
-        where = metadata or at.get("metadata_location")
+        if metadata is not None:
+            return static_table(metadata, options, is_named=True), False
+        where = _metadata_file(history)
         if not where:
             raise DamageError("nothing says where the metadata of the table is")
-        if metadata is None and not is_path_or_bucket(str(where)):
+        if not is_path_or_bucket(where):
             return None
-        is_named = metadata is not None
-        sent = options if is_named or is_same_service(str(where), store) else {}
-        return static_table(str(where), sent, is_named=is_named), False
+        sent = _sent(where, options, store)
+        return static_table(where, sent, is_named=False), False
     except SeamarkError:
         raise
     except FileNotFoundError as error:
@@ -105,53 +108,135 @@ def _opened(
         ) from None
 
 
+def _point(history: SinkHistory) -> Mapping[str, Any]:
+    return history.newest.point.at if history.newest.point is not None else {}
+
+
+def _in_catalog(history: SinkHistory) -> tuple[str, str] | None:
+    """A catalog that is configured here, and the table's name there; None without one."""
+    at = _point(history)
+    catalog, name = at.get("catalog"), at.get("table")
+    if not catalog or not name or at.get("catalog_is_configured") is False:
+        return None
+    return str(catalog), str(name)
+
+
+def _metadata_file(history: SinkHistory) -> str:
+    return str(_point(history).get("metadata_location") or "")
+
+
+def _sent(where: str, options: Mapping[str, str], store: str) -> Mapping[str, str]:
+    """The options for a metadata file that only a checkpoint names."""
+    return options if is_same_service(where, store) else {}
+
+
+def tried_table(history: SinkHistory, options: Mapping[str, str], store: str) -> TriedTable | None:
+    """What :func:`read_iceberg` reads of a table that only a checkpoint names; None for nothing.
+
+    Which table a catalog has under a name, the user's own catalog says.
+    """
+    if not history.epochs or _in_catalog(history) is not None:
+        return None
+    where = _metadata_file(history)
+    if not where or not is_path_or_bucket(where):
+        return None
+    added = [version for each in history.epochs if (version := _version_of(each)) is not None]
+    whole = added if history.options.get("mode") == "overwrite" else (*added[:1], *added[-1:])
+    sent = dict(_sent(where, options, store))
+    return TriedTable("iceberg", where, sent, tuple(sorted(set(whole))), tuple(sorted(set(added))))
+
+
+def opener() -> Callable[[TriedTable], None]:
+    """What reads the lists of files of a table as :func:`read_iceberg` does."""
+    import pyiceberg.io.pyarrow  # noqa: F401 - what pyiceberg imports when a table is read
+    from pyiceberg.table import StaticTable  # noqa: F401
+
+    def read_lists(table: TriedTable) -> None:
+        files = _FileLists(static_table(table.place, table.options, is_named=False))
+        for version in filter(files.has, table.added):
+            files.added(version)
+        for version in filter(files.has, filter(None, table.versions)):
+            files.whole(version)
+
+    return read_lists
+
+
+def _version_of(known: EpochRows) -> int | None:
+    at = known.point.at if known.point is not None else {}
+    return whole_number(at.get("snapshot_id"))
+
+
+class _FileLists(NamedTuple):
+    """Which files a table has in a snapshot."""
+
+    table: Table
+
+    def has(self, snapshot: int) -> bool:
+        """Whether the table still knows the snapshot."""
+        return self.table.metadata.snapshot_by_id(snapshot) is not None
+
+    def added(self, snapshot: int) -> list[FileScanTask]:
+        """The files of rows that a snapshot has added to the one before."""
+        from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
+        from pyiceberg.table import FileScanTask
+
+        known = self.table.metadata.snapshot_by_id(snapshot)
+        assert known is not None, "it was looked for"
+        with _lists_are_read():
+            return [
+                FileScanTask(entry.data_file)
+                for manifest in known.manifests(self.table.io)
+                if manifest.added_snapshot_id == snapshot
+                for entry in manifest.fetch_manifest_entry(self.table.io)
+                if entry.status == ManifestEntryStatus.ADDED
+                and entry.snapshot_id == snapshot
+                and entry.data_file.content == DataFileContent.DATA
+            ]
+
+    def whole(self, snapshot: int) -> list[FileScanTask]:
+        """All files of rows in a snapshot."""
+        with _lists_are_read():
+            return list(self.table.scan(snapshot_id=snapshot).plan_files())
+
+
+@contextmanager
+def _lists_are_read() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise DamageError(f"the table's lists of files cannot be read: {_said(error)}") from None
+
+
 class _Snapshots(TableVersions):
     def __init__(
         self, spark: SparkSession, table: Table, schema: StructType, *, is_now: bool
     ) -> None:
         self._spark = spark
         self._table = table
+        self._files = _FileLists(table)
         self._schema = schema
         self._is_now = is_now
 
     def version_of(self, known: EpochRows) -> int | None:
-        at = known.point.at if known.point is not None else {}
-        return whole_number(at.get("snapshot_id"))
+        return _version_of(known)
 
     def newest(self) -> int | None:
         snapshot = self._table.current_snapshot() if self._is_now else None
         return snapshot.snapshot_id if snapshot is not None else None
 
     def added(self, version: int) -> RowDigest | None:
-        snapshot = self._table.metadata.snapshot_by_id(version)
-        if snapshot is None:
-            return None
-        before = snapshot.parent_snapshot_id
-        if before is not None and self._table.metadata.snapshot_by_id(before) is None:
-            return None
-        old = {task.file.file_path for task in self._tasks(before)} if before is not None else set()
-        return self._digest(t for t in self._tasks(version) if t.file.file_path not in old)
+        return self._digest(self._files.added(version)) if self._files.has(version) else None
 
     def whole(self, version: int) -> RowDigest | None:
-        if self._table.metadata.snapshot_by_id(version) is None:
-            return None
-        return self._digest(self._tasks(version))
+        return self._digest(self._files.whole(version)) if self._files.has(version) else None
 
-    def _tasks(self, snapshot: int) -> list[FileScanTask]:
-        try:
-            return list(self._table.scan(snapshot_id=snapshot).plan_files())
-        except (OSError, ValueError) as error:
-            raise DamageError(
-                f"the table's lists of files cannot be read: {_said(error)}"
-            ) from None
-
-    def _digest(self, tasks: Any) -> RowDigest:
+    def _digest(self, tasks: list[FileScanTask]) -> RowDigest:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
         scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
         try:
-            batches = scan.to_record_batches(list(tasks))
+            batches = scan.to_record_batches(tasks)
             return digest_of_batches(self._spark, sized_tables(batches), self._schema)
         except FileNotFoundError as error:
             raise DamageError(f"a file of the table is gone: {_said(error)}") from None

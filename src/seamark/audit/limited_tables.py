@@ -1,16 +1,16 @@
-"""Whether Delta tables that only a store names can be opened with limited memory and time.
+"""Whether tables that only a store names can be opened with limited memory and time.
 
 A log of some hundred kilobytes can unpack to gigabytes. So a process of its own opens the same
 versions first, where the operating system sets the limits. They hold for all tables together.
 
-Tests: ``tests/audit/test_delta_limits.py``.
+Tests: ``tests/audit/test_limited_tables.py``.
 """
 
 from __future__ import annotations
 
+import errno
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import msgspec
@@ -21,48 +21,51 @@ from seamark._redaction import redacted
 from seamark.errors import RefusedError, StoreUnavailableError
 
 
-class OpenedTable(msgspec.Struct, frozen=True):
-    """A table, and the versions of it that are opened; the newest is None."""
+class TriedTable(msgspec.Struct, frozen=True):
+    """A table, and what an audit reads of it."""
 
-    path: str
+    kind: str
+    place: str
     options: dict[str, str]
     versions: tuple[int | None, ...]
+    """Versions of which all files are looked up; the newest is None."""
+    added: tuple[int, ...] = ()
+    """Versions of which those files are looked up that they have added."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """The same for two sinks for which the same is opened."""
-        return (self.path, *sorted(self.options.items()), self.versions)
+        return (self.kind, self.place, *sorted(self.options.items()), self.versions, self.added)
 
 
-class DeltaLimits:
+class LimitedTables:
     """Tries the tables of some sinks, all of them at once, when the first is to be opened."""
 
-    def __init__(self, tables: Mapping[str, OpenedTable]) -> None:
+    def __init__(self, tables: Mapping[str, TriedTable]) -> None:
         self._tables = tables
 
     def require(self, sink: str) -> None:
         """:class:`RefusedError` when the table of a sink takes too much to open."""
         if (table := self._tables.get(sink)) is None or table.key in self._opened:
             return
+        place = redacted(table.place)
         name_it = f"Is it the right one? One that you name is read without limits: --target {sink}="
         if self._answer.is_late:
             raise StoreUnavailableError(
                 f"the table of sink {sink!r} has not answered: the tables that the store names may "
                 f"take {limits.TABLE_PATIENCE} s together",
-                where=redacted(table.path),
+                where=place,
                 hint=f"{name_it}…",
             )
         raise RefusedError(
             f"the table of sink {sink!r} cannot be read with {limits.TABLE_MEMORY // limits.MIB} "
             f"MiB of memory and {limits.TABLE_SECONDS} s of processor time",
-            where=": ".join(
-                filter(None, (redacted(table.path), redacted(self._answer.last_words)))
-            ),
+            where=": ".join(filter(None, (place, redacted(self._answer.last_words)))),
             hint=f"These are the limits of all tables that a store names. {name_it}…",
         )
 
     @cached_property
-    def _asked(self) -> dict[tuple[object, ...], OpenedTable]:
+    def _asked(self) -> dict[tuple[object, ...], TriedTable]:
         return {table.key: table for table in self._tables.values()}
 
     @cached_property
@@ -76,19 +79,32 @@ class DeltaLimits:
 
 
 def main() -> None:
-    """Open the tables at standard input, and print a line for each that was opened, or is not."""
-    import pyarrow.dataset  # noqa: F401 - before the time is limited
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
+    """Try the tables at standard input, and print a line for each that does not take too much."""
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=list[TriedTable])
+    openers = {kind: _opener_of(kind) for kind in sorted({table.kind for table in asked})}
     limit_this_process(limits.TABLE_MEMORY, limits.TABLE_SECONDS)
-    for table in msgspec.json.decode(sys.stdin.buffer.read(), type=list[OpenedTable]):
-        for version in table.versions:
-            with suppress(DeltaError, OSError, ValueError):  # which the audit says better
-                opened = DeltaTable(table.path, version, table.options or None)
-                opened.to_pyarrow_dataset()
-        sys.stdout.write("opened\n")
+    for table in asked:
+        try:
+            openers[table.kind](table)
+        except (MemoryError, RuntimeError):  # also when no thread can be started
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+                raise
+            # the audit meets the same, and says it better
+        sys.stdout.write("tried\n")
         sys.stdout.flush()
+
+
+def _opener_of(kind: str) -> Callable[[TriedTable], None]:
+    """What opens tables of a kind, with all that it imports: only what follows is limited."""
+    if kind == "delta":
+        from seamark.audit import delta
+
+        return delta.opener()
+    from seamark.audit import iceberg
+
+    return iceberg.opener()
 
 
 if __name__ == "__main__":
