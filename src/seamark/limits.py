@@ -92,7 +92,8 @@ PACK_RATIO: Final = 64
 
 BATCH_FLOOR: Final = 64 * MIB
 """The same for a batch of version 1 or 2 as a whole, by :data:`PACK_RATIO`. LaminarDB flushes its
-batches at 8 MiB, and means them to have 32 MB at most."""
+batches at 8 MiB, and means them to have 32 MB at most. All parts of an epoch together unpack to no
+more than the floor and this ratio of their stored size."""
 
 READ_AHEAD: Final = 64 * MIB
 """Bytes of partitions that a restore reads ahead of its caller."""
@@ -264,6 +265,11 @@ def shrinks_too_much(plain: int, stored: int) -> bool:
 def batch_shrinks_too_much(plain: int, stored: int) -> bool:
     """Whether a batch of version 1 or 2 takes so few bytes that it should not be compressed."""
     return plain > BATCH_FLOOR and plain > PACK_RATIO * stored
+
+
+def parts_shrink_too_much(plain: int, stored: int) -> bool:
+    """Whether all batches of an epoch take so few bytes that one should not be compressed."""
+    return plain > BATCH_FLOOR + PACK_RATIO * stored
 
 
 def index_shrinks_too_much(plain: int, stored: int) -> bool:
