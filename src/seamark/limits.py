@@ -262,6 +262,12 @@ def shrinks_too_much(plain: int, stored: int) -> bool:
     return plain > PACK_FLOOR and plain > PACK_RATIO * stored
 
 
+def leaves_no_room(plain: int, stored: int) -> bool:
+    """Whether a pack takes so few bytes that with one more entry, however small and though it is
+    stored as it is, it could shrink too much."""
+    return plain - PACK_RATIO * stored > max(0, (PACK_RATIO - 1) * (PACK_FLOOR - plain))
+
+
 def batch_shrinks_too_much(plain: int, stored: int) -> bool:
     """Whether a batch of version 1 or 2 takes so few bytes that it should not be compressed."""
     return plain > BATCH_FLOOR and plain > PACK_RATIO * stored
