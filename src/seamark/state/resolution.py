@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -90,7 +91,7 @@ class Numbers:
 
     def name(self, number: int) -> str:
         """The object with a number, as a text that may be told of very many checkpoints."""
-        origin, path = next(name for name, each in self.of_objects.items() if each == number)
+        origin, path = next(islice(self.of_objects, number, None))  # they are in order
         return f"{shortened(path, LONGEST_PREFIX)} of {origin}"
 
 
