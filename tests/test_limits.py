@@ -441,6 +441,7 @@ def test_a_pack_that_claims_very_much_more_is_damage(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(limits, "shrinks_too_much", lambda plain, stored: False)
+        patch.setattr(limits, "leaves_no_room", lambda plain, stored: False)
         builder = PackBuilder()
         for number in range(entries):
             builder.add(str(number), bytes(256 * limits.MIB // entries))

@@ -18,10 +18,10 @@ from seamark.blobs.contract import Buffer
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.blobs.unfinished_uploads import Bucket
-from seamark.capture.checkpoint_contents import UnpackBudget
 from seamark.capture.file_index import FileIndex, StoredFile
 from seamark.capture.movers import store_alone, store_packed
 from seamark.capture.restore import restore_index
+from seamark.capture.unpack_budget import UnpackBudget
 from seamark.checkpoint_dir.formats.rocksdb_zip import zip_problems
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.checkpoint_dir.state_files import needed_ssts

@@ -92,7 +92,8 @@ PACK_RATIO: Final = 64
 
 BATCH_FLOOR: Final = 64 * MIB
 """The same for a batch of version 1 or 2 as a whole, by :data:`PACK_RATIO`. LaminarDB flushes its
-batches at 8 MiB, and means them to have 32 MB at most."""
+batches at 8 MiB, and means them to have 32 MB at most. All parts of an epoch together unpack to no
+more than the floor and this ratio of their stored size."""
 
 READ_AHEAD: Final = 64 * MIB
 """Bytes of partitions that a restore reads ahead of its caller."""
@@ -261,9 +262,20 @@ def shrinks_too_much(plain: int, stored: int) -> bool:
     return plain > PACK_FLOOR and plain > PACK_RATIO * stored
 
 
+def leaves_no_room(plain: int, stored: int) -> bool:
+    """Whether a pack takes so few bytes that with one more entry, however small and though it is
+    stored as it is, it could shrink too much."""
+    return plain - PACK_RATIO * stored > max(0, (PACK_RATIO - 1) * (PACK_FLOOR - plain))
+
+
 def batch_shrinks_too_much(plain: int, stored: int) -> bool:
     """Whether a batch of version 1 or 2 takes so few bytes that it should not be compressed."""
     return plain > BATCH_FLOOR and plain > PACK_RATIO * stored
+
+
+def parts_shrink_too_much(plain: int, stored: int) -> bool:
+    """Whether all batches of an epoch take so few bytes that one should not be compressed."""
+    return plain > BATCH_FLOOR + PACK_RATIO * stored
 
 
 def index_shrinks_too_much(plain: int, stored: int) -> bool:

@@ -11,8 +11,9 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from seamark import limits
 from seamark.errors import DamageError, InvalidInputError
-from seamark.state import BatchMetrics, CheckpointBatcher, decode_batch, lcb1
+from seamark.state import BatchMetrics, CheckpointBatcher, decode_batch, encode_batch, lcb1
 from seamark.state import batcher as batcher_module
 from tests.state.support.objects import stored
 from tests.state.support.reference import batch, framed, read_v2
@@ -287,6 +288,73 @@ def test_a_damaged_part_is_an_error_that_names_it() -> None:
     obstore.put(store, "checkpoints/batch-000007.lz4", b"LCB1" + bytes(30))
     with pytest.raises(DamageError, match=r"^checkpoints/batch-000007\.lz4: unsupported batch"):
         batcher.load(7)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_all_parts_of_an_epoch_unpack_to_so_much_together_and_no_more(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_FLOOR", 1 << 20)
+    data = encode_batch([("k", bytes(300_000))], version)
+    store = MemoryStore()
+    batcher = CheckpointBatcher(store)
+    for part in range(1, 101):
+        suffix = f"-part-{part}" if part > 1 else ""
+        obstore.put(store, f"checkpoints/batch-000007{suffix}.lz4", data)
+        if part == 4:
+            assert len(batcher.load(7)) == 4
+    decoded = 0
+
+    def counted(*about: Any, **options: Any) -> Any:
+        nonlocal decoded
+        decoded += 1
+        return decode_batch(*about, **options)
+
+    monkeypatch.setattr(batcher_module, "decode_batch", counted)
+    with pytest.raises(DamageError, match=r"batch-000007-part-5\.lz4: the parts up to this one"):
+        batcher.load(7)
+    assert decoded == 4
+
+
+def test_all_parts_of_an_epoch_repeat_so_many_keys_together_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "RECORDS_FLOOR", 25)
+    monkeypatch.setattr(limits, "BYTES_PER_RECORD", 1 << 20)
+    store = MemoryStore()
+    data = batch(framed([(b"k", b"v")] * 11), 11)
+    for part, suffix in enumerate(("", "-part-2", "-part-3"), 1):
+        obstore.put(store, f"checkpoints/batch-000007{suffix}.lz4", data)
+        if part < 3:
+            assert CheckpointBatcher(store).load(7) == [("k", b"v")] * part
+    with pytest.raises(DamageError, match=r"part-3\.lz4: batch repeats its keys"):
+        CheckpointBatcher(store).load(7)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("handles", [1, 12])
+def test_what_is_flushed_in_many_parts_can_be_loaded_however_much_it_would_shrink(
+    version: int, handles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_FLOOR", 1 << 20)
+    store = MemoryStore()
+    batchers = [CheckpointBatcher(store, version=version) for _ in range(handles)]
+    for part in range(12):
+        batcher = batchers[part % handles]
+        batcher.add(f"{part}", bytes(300_000))
+        batcher.flush(7)
+    assert [key for key, _ in batchers[0].load(7)] == [f"{part}" for part in range(12)]
+    sizes = [len(data) for _, data in sorted(stored(store).items())]
+    assert sum(size > 300_000 for size in sizes) == 1, "plain only where it must be"
+
+
+def test_a_flush_beside_a_damaged_part_is_a_flush() -> None:
+    store = MemoryStore()
+    obstore.put(store, "checkpoints/batch-000007.lz4", b"no batch")
+    batcher = CheckpointBatcher(store)
+    batcher.add("k", b"v")
+    batcher.flush(7)
+    assert decode_batch(stored(store)["checkpoints/batch-000007-part-2.lz4"]) == [("k", b"v")]
 
 
 def test_a_batch_of_the_other_system_is_loaded() -> None:

@@ -313,6 +313,17 @@ def test_what_is_written_can_be_read_however_much_it_would_shrink(
     assert (len(written) > size) == (size + 9 > 1 << 20), "plain only where it must be"
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_batch_of_any_size_can_be_left_uncompressed(version: int) -> None:
+    for size in range(300):
+        entries = [("", bytes(size))]
+        written = encode_batch(entries, version, compress=False)
+        assert decode_batch(written) == entries
+        assert len(written) > size
+        if version == 2:
+            assert read_v2(written) == entries
+
+
 def test_a_batch_as_large_as_the_other_system_means_them_may_shrink_as_lz4_can() -> None:
     plain = framed([(b"k", bytes(32 << 20))])
     data = batch(plain, 1, block=lz4.block.compress(plain, store_size=False))

@@ -9,6 +9,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given
 
+from seamark import limits
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state import decode_batch, encode_batch
@@ -205,3 +206,17 @@ def test_whatever_is_packed_comes_back_whole_and_one_by_one(
     blobs.create("pack", data)
     for key, value in entries:
         assert read_one(blobs, "pack", key) == value
+
+
+@pytest.mark.parametrize("large", [30_000, 1 << 16, 1 << 18, (1 << 20) - 1])
+@pytest.mark.parametrize("small", [0, 1, 1_000])
+def test_what_is_packed_can_be_read_however_it_has_grown(
+    large: int, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PACK_FLOOR", 1 << 20)
+    builder = PackBuilder()
+    sizes = [large] * ((1 << 20) // large) + [small] * 40
+    for number, size in enumerate(sizes):
+        builder.add(f"{number}", bytes(size))
+        entries = decode_pack(b"".join(builder.finish()))
+        assert [len(data) for _, data in entries] == sizes[: number + 1]

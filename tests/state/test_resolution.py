@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -22,10 +22,11 @@ from seamark.state import (
     PartitionSnapshotEntry,
     ReadStates,
     StateStore,
+    resolution,
 )
-from seamark.state.chains import Link
 from seamark.state.object_looks import SeenObject
-from seamark.state.resolution import Blocks, Numbers, Resolution
+from seamark.state.resolution import Numbers, Resolution, Step
+from seamark.state.taken_bytes import Taken
 from tests.state.support.chains import chain
 from tests.support.counted_blobs import CountedBlobs
 
@@ -139,6 +140,11 @@ def test_what_is_wrong_with_very_many_partitions_is_told_in_few_words(
 SPANS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=25)
 
 
+def named_twice(spans: Iterable[tuple[int, int]]) -> bool:
+    taken = [at + i for at, length in spans for i in range(length)]
+    return len(set(taken)) < len(taken)
+
+
 def packed(numbers: list[tuple[int, int]]) -> list[PartitionSnapshotEntry]:
     return [
         PartitionSnapshotEntry(n, False, "pack.lcb", 1, pack=(10 * at, 10 * length, 0))
@@ -150,18 +156,19 @@ def packed(numbers: list[tuple[int, int]]) -> list[PartitionSnapshotEntry]:
 def test_bytes_that_are_named_twice_are_seen_at_every_checkpoint(
     history: list[list[tuple[int, int]]],
 ) -> None:
-    resolution, truth = Resolution(), dict[int, tuple[int, int]]()
+    newest, truth, is_wrong = Resolution(), dict[int, tuple[int, int]](), False
     for number, spans in enumerate(history):
         entries = [
             PartitionSnapshotEntry(n, False, "p", 1, origin=IDS[0], pack=(at, length, 0))
             for n, (at, length) in enumerate(spans)
         ]
-        resolution = resolution.then(manifest(number, entries))
+        newest = newest.then(manifest(number, entries))
         truth |= dict(enumerate(spans))
-        taken = [at + i for at, length in truth.values() for i in range(length)]
-        assert (resolution.problem is not None) == (len(set(taken)) < len(taken))
-        assert resolution.objects == bool(truth)
-        assert resolution.size_bytes == len(truth)
+        is_wrong |= named_twice(truth.values())  # and so is whatever builds on it
+        assert (newest.problem is not None) == is_wrong
+        if not is_wrong:
+            assert newest.objects == bool(truth)
+            assert newest.size_bytes == len(truth)
 
 
 def block(partition: int, span: tuple[int, int], *, is_delta: bool) -> PartitionSnapshotEntry:
@@ -182,38 +189,64 @@ def test_a_snapshot_in_place_of_a_chain_leaves_what_others_name_of_the_same_byte
     base = Resolution().then(manifest(0, chains)).then(manifest(1, more))
     for number, (at, length) in enumerate([(0, 2), (5, 9), (40, 1)], 2):
         anew = base.then(manifest(number, [block(0, (at, length), is_delta=False)]))
-        taken = [a + i for a, size in [*other, (at, length)] for i in range(size)]
-        assert (anew.problem is not None) == (len(set(taken)) < len(taken))
-        assert anew.size_bytes == len(other) + 1
-        assert anew.objects == 1
+        is_wrong = named_twice([*long, *other, *later]) or named_twice([*other, (at, length)])
+        assert (anew.problem is not None) == is_wrong
+        if not is_wrong:
+            assert anew.size_bytes == len(other) + 1
+            assert anew.objects == 1
 
 
-def test_siblings_that_all_replace_one_long_chain_follow_it_once(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("kind", ["one block each", "one object each", "one manifest each"])
+def test_whoever_replaces_a_long_chain_does_not_follow_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbered, asked = Numbers.object, 0
+    looked = 0
 
-    def counted(numbers: Numbers, link: Link) -> int:
-        nonlocal asked
-        asked += 1
-        return numbered(numbers, link)
+    def counted(of: Any) -> Any:
+        def once(*about: Any) -> Any:
+            nonlocal looked
+            looked += 1
+            return of(*about)
 
-    monkeypatch.setattr(Numbers, "object", counted)
-    links = [block(0, (place, 1), is_delta=place > 0) for place in range(3_000)]
-    base = Resolution().then(manifest(0, [*links, block(1, (9_000, 1), is_delta=False)]))
-    siblings = [
-        base.then(manifest(number, [PartitionSnapshotEntry(0, False, "q", 1)]))
-        for number in range(1, CHILDREN)
+        return once
+
+    monkeypatch.setattr(Numbers, "object", counted(Numbers.object))
+    monkeypatch.setattr(resolution, "Taken", counted(Taken))
+    monkeypatch.setattr(Step, "newest_first", counted(Step.newest_first))
+    links = [
+        block(0, (place, 1), is_delta=place > 0)
+        if kind == "one block each"
+        else PartitionSnapshotEntry(0, place > 0, f"{place}", 1)
+        for place in range(CHILDREN)
     ]
-    assert {(each.objects, each.size_bytes, each.problem) for each in siblings} == {(2, 2, None)}
-    assert asked <= 2 * len(links) + 2 * CHILDREN
+    other = PartitionSnapshotEntry(1, False, "other", 1)
+    bases = [Resolution().then(manifest(0, [other]))]
+    for named in [[link] for link in links] if kind == "one manifest each" else [links]:
+        bases.append(bases[-1].then(manifest(1, named)))
+    anew = PartitionSnapshotEntry(0, False, "anew", 1)
+    siblings = [
+        bases[number % len(bases)].then(manifest(number, [anew])) for number in range(CHILDREN)
+    ]
+    assert {(each.size_bytes, each.problem) for each in siblings} == {(2, None)}
+    assert looked == 2 * (1 + 2 * CHILDREN)  # the number of an object, and what is taken of it
+    assert {each.objects for each in siblings} == {2}
 
 
-def test_the_links_of_an_object_are_counted_though_some_are_empty() -> None:
+def test_bytes_that_were_replaced_can_be_taken_again_by_anybody() -> None:
+    first = Resolution().then(manifest(0, packed([(0, 1), (1, 1)])))
+    left = first.then(manifest(1, [PartitionSnapshotEntry(0, False, "else", 1)]))
+    again = PartitionSnapshotEntry(2, False, "pack.lcb", 1, origin=IDS[0], pack=(0, 10, 0))
+    assert left.then(manifest(2, [again])).problem is None
+    twice = first.then(manifest(2, [again]))
+    assert twice.problem == f"bytes of pack.lcb of {IDS[0]} are named twice"
+    assert twice.then(manifest(3, packed([(5, 1)]))).problem == twice.problem
+
+
+def test_an_object_counts_though_nothing_of_it_is_taken() -> None:
     (entry,) = packed([(1, 0)])
     first = Resolution().then(manifest(0, [entry]))
     assert first.objects == 1
-    assert first.blocks[0] == Blocks(1)
+    assert first.taken[0] is None
 
 
 def test_a_delta_without_a_snapshot_is_told_until_a_snapshot_is_there() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from seamark import CheckpointManifest, open_store
 from seamark.blobs.memory import MemoryBlobs
-from seamark.capture.checkpoint_contents import packs_of
+from seamark.capture.checkpoint_contents import Chain, packs_of
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import OperatorCheckpoint
 from seamark.reports.verification import check_checkpoints
-from seamark.state import StateStore
+from seamark.state import StateStore, encode_batch
 from seamark.store import CheckpointStore, manifests, owner
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
@@ -97,6 +97,27 @@ def test_partitioned_state_of_a_long_chain_is_read_once() -> None:
     target = CheckpointStore(there, ObjectLayout())
     assert reads(lambda fresh: copy_checkpoints(fresh, target)) < 12 * links
     assert reads(lambda fresh: fresh.prune(5)) < 16 * links
+
+
+def test_partitioned_state_of_a_long_chain_is_unpacked_once() -> None:
+    links, blobs = 40, CountedBlobs()
+    states = StateStore(blobs, prefix="state/", longest_chain=1000, pack_below=0)
+    store = CheckpointStore(blobs, ObjectLayout())
+    parent = None
+    for i in range(1, links + 1):
+        with states.begin(i, parent=parent) as writer:
+            writer.put("agg", i, encode_batch([(f"state/0/{i}/1.delta", b"%d" % i)], version=3))
+            parent = writer.commit().checkpoint_id
+        path = f"state/{parent}"
+        manifest = CheckpointManifest.new(i, i, table_store_checkpoint_path=path)
+        store.save(manifest.replace(is_incremental=i > 1, parent_id=i - 1 or None))
+    newest = store.load_by_id(links)
+    assert newest is not None
+    chain = Chain.load(store, newest)
+    blobs.forget()
+    files = [*chain.read(store)]
+    assert files == [{f"state/0/{i}/1.delta": b"%d" % i} for i in range(1, links + 1)]
+    assert blobs.reads == 2 * links  # a manifest and an object each
 
 
 class _ParallelReads(MemoryBlobs):

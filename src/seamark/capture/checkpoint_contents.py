@@ -23,10 +23,12 @@ from seamark._common.json_documents import UNREADABLE
 from seamark.capture.epoch_files import FILE_LIST, Captured
 from seamark.capture.file_index import FileIndex, StoredFile, objects_of
 from seamark.capture.movers import Contents, ObjectWriter, store_packed
+from seamark.capture.unpack_budget import UnpackBudget
 from seamark.checkpoint_dir.state_files import is_state
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.manifest.facts import SharedObject
+from seamark.state import ReadStates
 from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.state.pack import PackBuilder, PackedEntry, read_index, unpack_all, unpack_entry
 from seamark.store import CheckpointStore
@@ -144,22 +146,6 @@ Unpacked = tuple[str, Contents, dict[str, bytes]]
 """Label of an operator or of Spark's logs, some of its files, and the SHA-256 of each."""
 
 
-class UnpackBudget:
-    """What the packs of a checkpoint and of those it builds on may unpack to, all together."""
-
-    def __init__(self) -> None:
-        self._plain = self._stored = 0
-
-    def spend(self, entries: Iterable[PackedEntry], stored: int) -> None:
-        """:class:`DamageError` when it is used up; asked before a pack is unpacked."""
-        self._plain += sum(entry.size for entry in entries)
-        self._stored += stored
-        if limits.unpacks_to_too_much(self._plain, self._stored):
-            raise DamageError(
-                f"its packs claim {self._plain} bytes, too much for {self._stored} stored ones"
-            )
-
-
 def _unpacked(label: str, pack: bytes, budget: UnpackBudget) -> Unpacked:
     listed = read_index(pack, len(pack))
     for entry in listed:
@@ -177,20 +163,30 @@ def contents_of(
     *,
     only: str | None = None,
     budget: UnpackBudget | None = None,
+    known: ReadStates | None = None,
 ) -> Iterator[Unpacked]:
     """What one checkpoint holds itself, each file verified by its SHA-256.
 
-    ``only`` is the label of one pack, and nothing else is read. ``budget`` is that of the chain.
+    ``only`` is the label of one pack, and nothing else is read. ``budget`` and ``known`` are those
+    of the chain.
     """
     budget = budget or UnpackBudget()
-    for label, pack in packs_of(store, manifest, only=only):
+    for label, pack in packs_of(store, manifest, only=only, known=known):
         yield _unpacked(label, pack, budget)
 
 
 def packs_of(
-    store: CheckpointStore, manifest: CheckpointManifest, *, only: str | None = None
+    store: CheckpointStore,
+    manifest: CheckpointManifest,
+    *,
+    only: str | None = None,
+    known: ReadStates | None = None,
 ) -> Iterator[tuple[str, bytes]]:
-    """The packs that one checkpoint holds itself, by their labels."""
+    """The packs that one checkpoint holds itself, by their labels.
+
+    ``known`` is what was read of those it builds on: partitioned state that was in them as well is
+    not given again.
+    """
     packs = {
         label: operator
         for label, operator in manifest.operator_states.items()
@@ -215,7 +211,7 @@ def packs_of(
         if pack:
             yield label, pack
     if only is None and (partitioned := named_state(manifest)) is not None:
-        for label, _, state in store.partitioned_state.restore_all(partitioned):
+        for label, _, state in store.partitioned_state.restore_all(partitioned, known):
             yield label, state.snapshot
 
 
@@ -270,10 +266,11 @@ class Chain:
 
     def _read_index(self, store: CheckpointStore, *, with_contents: bool) -> None:
         index, budget, indexes = FileIndex(), UnpackBudget(), UnpackBudget()
+        known = ReadStates()
         for manifest in self.manifests:
             own: dict[str, StoredFile] = {}
             self.new = set()
-            for label, pack in packs_of(store, manifest):
+            for label, pack in packs_of(store, manifest, known=known):
                 entries = {entry.key: entry for entry in read_index(pack, len(pack))}
                 entries.pop(FILE_LIST, None)
                 if label == LOG and (part := find_index(entries.values())) is not None:
@@ -343,9 +340,10 @@ class Chain:
     def read(self, store: CheckpointStore) -> Iterator[Contents]:
         """Every file, verified; what they are is noted on the way."""
         self.digests, self.logs, self.size = {}, {}, 0
-        budget = UnpackBudget()
+        budget, known = UnpackBudget(), ReadStates()
         for manifest in self.manifests:
-            for label, contents, digests in contents_of(store, manifest, budget=budget):
+            unpacked = contents_of(store, manifest, budget=budget, known=known)
+            for label, contents, digests in unpacked:
                 self.digests |= digests
                 files = {path: data for path, data in contents.items() if path != FILE_LIST}
                 self.size += sum(map(len, files.values()))

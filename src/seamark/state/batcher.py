@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from seamark import limits
 from seamark._common.checks import U64_MAX, check_number, check_prefix
 from seamark.blobs.addresses import open_blobs
 from seamark.blobs.conditional_writes import Taken, create_once, ensure_conditional_writes
 from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, InvalidInputError
-from seamark.state.lcb1 import BATCH_LIMIT, decode_batch, encode_batch, encoded_key
+from seamark.state.lcb1 import BATCH_LIMIT, claims_of, decode_batch, encode_batch, encoded_key
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -32,6 +34,39 @@ class BatchMetrics(msgspec.Struct, frozen=True):
     bytes_before_compression: int = 0
     bytes_after_compression: int = 0
     put_count: int = 0
+
+
+class _Parts(NamedTuple):
+    """The first parts of an epoch, and what they hold together."""
+
+    number: int = 0
+    plain: int = 0
+    stored: int = 0
+    repeated: int = 0
+    """Entries whose key comes again in the same part."""
+
+    def and_one(self, data: bytes) -> _Parts:
+        """With the next one; :class:`DamageError` when it is no batch."""
+        plain, _ = claims_of(data)
+        return _Parts(self.number + 1, self.plain + plain, self.stored + len(data), self.repeated)
+
+    def beside(self, data: bytes) -> _Parts:
+        """The same, whatever the next one is: of one that is damaged only the number counts."""
+        try:
+            return self.and_one(data)
+        except DamageError:
+            return self._replace(number=self.number + 1)
+
+    def decoded(self, data: bytes) -> tuple[_Parts, list[tuple[str, bytes]]]:
+        """The same, and what it holds; :class:`DamageError` when all of them hold too much."""
+        parts = self.and_one(data)
+        if limits.parts_shrink_too_much(parts.plain, parts.stored):
+            raise DamageError(
+                f"the parts up to this one claim {parts.plain} bytes in {parts.stored} stored ones"
+            )
+        most = limits.most_records(parts.stored) - self.repeated
+        entries = decode_batch(data, most_repeated=most)
+        return parts._replace(repeated=self.repeated + claims_of(data)[1] - len(entries)), entries
 
 
 class CheckpointBatcher:
@@ -66,7 +101,7 @@ class CheckpointBatcher:
         self._entries: dict[str, bytes] = {}
         self._size = 0
         self._metrics = BatchMetrics()
-        self._parts: dict[int, int] = {}
+        self._parts: dict[int, _Parts] = {}
         self._lock = threading.RLock()
 
     def add(self, key: str, data: bytes) -> None:
@@ -115,42 +150,51 @@ class CheckpointBatcher:
             if not self._entries:
                 return
             ensure_conditional_writes(self._blobs)
-            data = encode_batch(self._entries.items(), self._version)
-            part = self._write(epoch, data)
-            self._parts = {epoch: part}  # a new epoch starts at part 1 again
+            parts, size = self._write(epoch)
+            self._parts = {epoch: parts}  # a new epoch starts at part 1 again
             m = self._metrics
             self._metrics = BatchMetrics(
                 m.batches_flushed + 1,
                 m.entries_flushed + len(self._entries),
                 m.bytes_before_compression + self._size,
-                m.bytes_after_compression + len(data),
+                m.bytes_after_compression + size,
                 m.put_count + 1,
             )
             self._entries, self._size = {}, 0
 
-    def _write(self, epoch: int, data: bytes) -> int:
-        part = self._parts.get(epoch, 0)
+    def _write(self, epoch: int) -> tuple[_Parts, int]:
+        """Write the next part of an epoch: all parts with it, and its size."""
+        parts = self._parts.get(epoch, _Parts())
+        encoded = partial(encode_batch, self._entries.items(), self._version)
+        packed, plain = encoded(), b""
         while True:
-            part += 1
+            data, now = packed, parts.and_one(packed)
+            if limits.parts_shrink_too_much(now.plain, now.stored):
+                # together with the others it could not be loaded
+                plain = plain or encoded(compress=False)
+                data, now = plain, parts.and_one(plain)
             try:
-                create_once(self._blobs, self._key(epoch, part), data, _OBJECT_LIMIT)
-                return part
-            except Taken:
-                continue  # an earlier flush's, maybe of another process: leave it alone
+                create_once(self._blobs, self._key(epoch, now.number), data, _OBJECT_LIMIT)
+                return now, len(data)
+            except Taken as taken:
+                # an earlier flush's, maybe of another process: leave it alone
+                parts = parts.beside(taken.blob.data)
 
     def load(self, epoch: int) -> list[tuple[str, bytes]]:
         """All entries of an epoch, part by part; empty when nothing was flushed."""
         check_number("epoch", epoch, 0, U64_MAX)
         entries: list[tuple[str, bytes]] = []
+        parts = _Parts()
         for part in self._parts_of(epoch):
             key = self._key(epoch, part)
             blob = self._blobs.read(key, _OBJECT_LIMIT)
             if blob is None:
                 raise DamageError(f"{key} is missing", where=self._blobs.url)
             try:
-                entries += decode_batch(blob.data)
+                parts, more = parts.decoded(blob.data)
             except DamageError as error:
                 raise DamageError(f"{key}: {error.what}", where=self._blobs.url) from None
+            entries += more
         return entries
 
     def _parts_of(self, epoch: int) -> range:

@@ -43,8 +43,18 @@ class StateVerification:
     checkpoint_id: CheckpointId
     issues: list[str] = field(default_factory=list)
     """What is wrong; of very many things the first ones, and the number of the others."""
-    objects: int = 0
-    size_bytes: int = 0
+    resolution: Resolution = field(default_factory=Resolution, repr=False, compare=False)
+    """What it consists of; nothing when that is what is wrong."""
+
+    @property
+    def objects(self) -> int:
+        """How many objects it consists of."""
+        return self.resolution.objects
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes these have."""
+        return self.resolution.size_bytes
 
     @property
     def valid(self) -> bool:
@@ -91,8 +101,7 @@ def _verified(
     found = known.verdicts(read_data=read_data).of(
         resolution, lambda links: looks.problems(blobs, paths, links, parallelism)
     )
-    size, objects = resolution.size_bytes, resolution.objects
-    return StateVerification(checkpoint_id, found.lines(), objects, size)
+    return StateVerification(checkpoint_id, found.lines(), resolution)
 
 
 Removal = tuple[CheckpointId, SeamarkError | None]

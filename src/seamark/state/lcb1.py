@@ -33,14 +33,16 @@ _LZ4_LIMIT: Final = 2**31 - 1
 _U32_MAX: Final = 2**32 - 1
 
 
-def encode_batch(entries: Iterable[tuple[str, bytes]], version: int = 2) -> bytes:
+def encode_batch(
+    entries: Iterable[tuple[str, bytes]], version: int = 2, *, compress: bool = True
+) -> bytes:
     """One object from (key, data) pairs; keys are unique and keep their order."""
     if version == 3:
         from seamark.state.pack import PackBuilder
 
         builder = PackBuilder()
         for key, data in entries:
-            builder.add(key, data)
+            builder.add_all([key], [data], compress=compress)
         return b"".join(builder.finish())
     if version not in (1, 2):
         raise InvalidInputError(f"batches are written in version 1, 2 or 3, not {version}")
@@ -56,7 +58,9 @@ def encode_batch(entries: Iterable[tuple[str, bytes]], version: int = 2) -> byte
     if len(plain) > min(BATCH_LIMIT, _U32_MAX):
         raise InvalidInputError(f"a batch holds at most {BATCH_LIMIT} bytes, not {len(plain)}")
     block = lz4.block.compress(plain, store_size=False)
-    if limits.batch_shrinks_too_much(len(plain), len(block)):
+    if limits.batch_shrinks_too_much(len(plain), len(block)) or (
+        not compress and 15 <= len(plain) > len(block)
+    ):
         block = _literals(plain)
     body = _LENGTH.pack(len(plain)) + block
     header = _HEADER.pack(MAGIC, version, len(keys), len(plain))
@@ -78,7 +82,9 @@ def encoded_key(key: str) -> bytes:
         raise InvalidInputError(f"the key {key!r} is not valid Unicode") from None
 
 
-def decode_batch(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, bytes]]:
+def decode_batch(
+    data: bytes, *, limit: int = BATCH_LIMIT, most_repeated: int | None = None
+) -> list[tuple[str, bytes]]:
     """The (key, data) pairs of a batch of any version; :class:`DamageError` when it is not one.
 
     Of a key that is in a batch of version 1 or 2 twice, the last one counts, as for LaminarDB,
@@ -104,7 +110,20 @@ def decode_batch(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, by
             raise DamageError(
                 f"batch CRC32C mismatch: expected {expected:#010x}, actual {actual:#010x}"
             )
-    return _entries(_inflated(body, claimed, limit), count, limits.most_records(len(data)))
+    if most_repeated is None:
+        most_repeated = limits.most_records(len(data))
+    return _entries(_inflated(body, claimed, limit), count, most_repeated)
+
+
+def claims_of(data: bytes) -> tuple[int, int]:
+    """How many bytes and entries a batch says that it holds."""
+    if batch_version(data) == 3:
+        from seamark.state.pack import read_index
+
+        entries = read_index(data, len(data))
+        return sum(entry.size for entry in entries), len(entries)
+    _, _, count, claimed = _HEADER.unpack_from(data)
+    return claimed, count
 
 
 def batch_version(data: bytes) -> int:

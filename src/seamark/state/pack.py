@@ -130,7 +130,7 @@ def _blocks(data: Sequence[bytes], plain: int, stored: int) -> list[bytes]:
         if (
             len(block) >= len(one)
             or limits.shrinks_too_much(len(one), len(block))
-            or limits.shrinks_too_much(plain, stored + len(block))
+            or limits.leaves_no_room(plain, stored + len(block))
         ):
             block = bytes(one)
         stored += len(block)

@@ -12,6 +12,7 @@ from seamark.state.given_links import GivenLinks
 from seamark.state.layout import CheckpointId, CheckpointManifestV2
 from seamark.state.object_looks import ObjectLooks, Presence
 from seamark.state.resolution import Resolution, resolutions
+from seamark.state.successive_states import SuccessiveStates
 from seamark.state.verdicts import Verdicts
 
 _MOST_ENTRIES: Final = 500_000
@@ -39,6 +40,7 @@ class ReadStates:
         self.objects = ObjectLooks()
         self.presence = Presence()
         self.given = GivenLinks()
+        self.successive = SuccessiveStates()
         self.at_target = ObjectLooks()
         """Objects that were copied, or were there before."""
         self.broken: dict[CheckpointId, BrokenLine] = {}

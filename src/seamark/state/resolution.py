@@ -8,12 +8,11 @@ Tests: ``tests/state/test_resolution.py``.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -23,15 +22,10 @@ from seamark.limits import LONGEST_PREFIX
 from seamark.state.chains import Chain, Link, PartitionKey, links_of
 from seamark.state.layout import CheckpointId, CheckpointManifestV2
 from seamark.state.shared_rows import SharedRow
+from seamark.state.taken_bytes import Root, Taken, TakenBytes
 
 _WHOLE: Final = 1 << 62
 """Longer than any object."""
-
-_FEW: Final = 16
-"""So many blocks are put in their places one by one; more of them are sorted."""
-
-Span = tuple[int, int]
-"""Where a block begins and ends."""
 
 
 def place_text(key: PartitionKey) -> str:
@@ -42,15 +36,16 @@ def place_text(key: PartitionKey) -> str:
 class Step:
     """What one checkpoint has put on the chain of a partition, and what was there before."""
 
-    __slots__ = ("_named", "below", "is_open", "links", "size_bytes")
+    __slots__ = ("below", "chain_bytes", "is_open", "links", "root")
 
-    def __init__(self, below: Step | None, links: tuple[Link, ...]) -> None:
-        self.below = below if links[0].entry.is_delta else None
+    def __init__(self, place: int, below: Step | None, links: tuple[Link, ...]) -> None:
+        self.below = below = below if links[0].entry.is_delta else None
         self.links = links
-        self.is_open: bool = links[0].entry.is_delta and (below is None or below.is_open)
+        self.root: Root = Root(place, links[0]) if below is None else below.root
+        self.is_open: bool = self.root.first.entry.is_delta
         """Whether the snapshot is missing that its deltas begin with."""
-        self.size_bytes = sum(link.entry.size_bytes for link in links)
-        self._named: list[Named] | None = None
+        own = sum(link.entry.size_bytes for link in links)
+        self.chain_bytes: int = own if below is None else own + below.chain_bytes
 
     def newest_first(self) -> Iterator[Step]:
         """The steps of the whole chain."""
@@ -64,87 +59,15 @@ class Step:
         steps = [*self.newest_first()]
         return tuple(link for step in reversed(steps) for link in step.links)
 
-    def named(self, numbers: Numbers) -> list[Named]:
-        """What its own links name. Of many it is kept: siblings may all replace them."""
-        if self._named is not None:
-            return self._named
-        by_object: dict[int, list[Link]] = {}
-        for link in self.links:
-            by_object.setdefault(numbers.object(link), []).append(link)
-        named = [Named(number, len(each), _spans(each)) for number, each in by_object.items()]
-        if len(self.links) > 1:
-            self._named = named
-        return named
 
-
-class Named(NamedTuple):
-    """What some links name of one object."""
-
-    number: int
-    links: int
-    spans: list[Span]
-    """In order, without empty ones."""
-
-
-@dataclass
-class Change:
-    """What is different in one object."""
-
-    links: int = 0
-    """How many more there are."""
-    gone: list[Span] = field(default_factory=list)
-    new: list[Span] = field(default_factory=list)
-
-
-class Blocks(NamedTuple):
-    """What is named of one object."""
-
-    links: int = 0
-    spans: tuple[Span, ...] = ()
-    """In order, without empty ones: those start where the next one does."""
-    are_shared: bool = False
-    """Whether bytes are named twice."""
-
-    def changed(self, change: Change) -> Blocks:
-        """The same without some links and with others."""
-        links = self.links + change.links
-        spans = _without(self.spans, change.gone)
-        if len(change.new) > _FEW or (self.are_shared and change.gone):
-            spans = sorted([*spans, *change.new])
-            return Blocks(links, tuple(spans), any(b[0] < a[1] for a, b in pairwise(spans)))
-        are_shared = self.are_shared
-        for span in change.new:
-            at = bisect_left(spans, span)
-            are_shared |= at > 0 and spans[at - 1][1] > span[0]
-            are_shared |= at < len(spans) and spans[at][0] < span[1]
-            spans.insert(at, span)
-        return Blocks(links, tuple(spans), are_shared)
-
-
-def _without(spans: tuple[Span, ...], gone: list[Span]) -> list[Span]:
-    """The spans in their order, each of those that are gone taken out once."""
-    if len(gone) == len(spans):
-        return []  # only what is there goes
-    left = [*spans]
-    if len(gone) <= _FEW:
-        for span in gone:
-            del left[bisect_left(left, span)]
-        return left
-    going = iter(sorted(gone))
-    next_gone: Span | None = next(going)
-    left.clear()
-    for span in spans:
-        if span == next_gone:
-            next_gone = next(going, None)
-        else:
-            left.append(span)
-    return left
-
-
-def _spans(links: Iterable[Link]) -> list[Span]:
-    # a whole object has no place for anybody else
-    places = ((0, _WHOLE, 0) if e.pack is msgspec.UNSET else e.pack for _, e in links)
-    return sorted((at, at + length) for at, length, _ in places if length)
+def _taken(step: Step, numbers: Numbers) -> Iterator[tuple[int, Taken]]:
+    """What the own links of a step take of which object."""
+    for link in step.links:
+        pack = link.entry.pack
+        # a whole object has no place for anybody else
+        start, length, _ = (0, _WHOLE, 0) if pack is msgspec.UNSET else pack
+        if length:
+            yield numbers.object(link), Taken(start, start + length, step.root)
 
 
 @dataclass(frozen=True)
@@ -166,6 +89,11 @@ class Numbers:
         """The number of a link's object."""
         return self.of_objects.setdefault((link.origin, link.entry.path), len(self.of_objects))
 
+    def name(self, number: int) -> str:
+        """The object with a number, as a text that may be told of very many checkpoints."""
+        origin, path = next(islice(self.of_objects, number, None))  # they are in order
+        return f"{shortened(path, LONGEST_PREFIX)} of {origin}"
+
 
 @dataclass(frozen=True)
 class Resolution:
@@ -174,58 +102,61 @@ class Resolution:
     numbers: Numbers = field(default_factory=Numbers)
     steps: SharedRow[Step] = field(default_factory=SharedRow)
     """The newest step of each partition."""
-    blocks: SharedRow[Blocks] = field(default_factory=SharedRow)
-    objects: int = 0
-    """How many objects it consists of."""
+    taken: SharedRow[TakenBytes] = field(default_factory=SharedRow)
+    """Which bytes of each object."""
     size_bytes: int = 0
     open_chains: int = 0
-    shared_objects: int = 0
-    """Objects of which bytes are named twice: few of them could stand for very many."""
     disorder: str | None = None
+    """What no checkpoint that builds on this one can put right."""
 
     def then(self, manifest: CheckpointManifestV2) -> Resolution:
         """What it is at a checkpoint that builds on this one."""
+        if self.disorder is not None:
+            return self
         try:
             own = _links(manifest)
         except DamageError as error:
             return replace(self, disorder=error.what)
-        steps: dict[int, Step | None] = {}
-        changes: defaultdict[int, Change] = defaultdict(Change)
+        changed: dict[int, Step | None] = {}
+        new: defaultdict[int, list[Taken]] = defaultdict(list)
         size, opened = 0, 0
         for key, links in own.items():
-            number = self.numbers.place(key)
-            before = self.steps[number]
-            steps[number] = step = Step(before, tuple(links))
-            opened += step.is_open - (before is not None and before.is_open)
-            size += step.size_bytes
-            for number_of_object, count, spans in step.named(self.numbers):
-                change = changes[number_of_object]
-                change.links += count
-                change.new += spans
-            if before is None or step.below is not None:
-                continue
-            for replaced in before.newest_first():
-                size -= replaced.size_bytes
-                for number_of_object, count, spans in replaced.named(self.numbers):
-                    change = changes[number_of_object]
-                    change.links -= count
-                    change.gone += spans
-        blocks: dict[int, Blocks | None] = {}
-        objects, shared = 0, 0
-        for number, change in changes.items():
-            was = self.blocks[number] or Blocks()
-            blocks[number] = now = was.changed(change)
-            objects += bool(now.links) - bool(was.links)
-            shared += now.are_shared - was.are_shared
+            place = self.numbers.place(key)
+            before = self.steps[place]
+            changed[place] = step = Step(place, before, tuple(links))
+            size += step.chain_bytes
+            opened += step.is_open
+            if before is not None:
+                size -= before.chain_bytes
+                opened -= before.is_open
+            for number, block in _taken(step, self.numbers):
+                new[number].append(block)
+        steps = self.steps.changed(changed)
+
+        def is_there(root: Root) -> bool:
+            newest = steps[root.place]
+            return newest is not None and newest.root is root
+
+        taken: dict[int, TakenBytes | None] = {}
+        for number, blocks in new.items():
+            before_them = self.taken[number] or TakenBytes()
+            taken[number] = now = before_them.with_more(blocks, is_there)
+            if now is None:  # few bytes that are named twice could stand for very many
+                twice = f"bytes of {self.numbers.name(number)} are named twice"
+                return replace(self, disorder=twice)
         return replace(
             self,
-            steps=self.steps.changed(steps),
-            blocks=self.blocks.changed(blocks),
-            objects=self.objects + objects,
+            steps=steps,
+            taken=self.taken.changed(taken),
             size_bytes=self.size_bytes + size,
             open_chains=self.open_chains + opened,
-            shared_objects=self.shared_objects + shared,
         )
+
+    @property
+    def objects(self) -> int:
+        """How many objects it consists of. All of it is gone through."""
+        links = (link for _, newest in self.steps.items() for link in newest.chain())
+        return len({(link.origin, link.entry.path) for link in links})
 
     @property
     def problem(self) -> str | None:
@@ -234,13 +165,8 @@ class Resolution:
             return self.disorder
         if self.open_chains:
             number, step = next(each for each in self.steps.items() if each[1].is_open)
-            where, origin = place_text(self.numbers.places[number]), step.chain()[0].origin
-            return f"{where}: the delta of {origin} has no snapshot below it"
-        if self.shared_objects:
-            wrong = next(number for number, each in self.blocks.items() if each.are_shared)
-            names = self.numbers.of_objects.items()
-            origin, path = next(name for name, number in names if number == wrong)
-            return f"bytes of {shortened(path, LONGEST_PREFIX)} of {origin} are named twice"
+            where = place_text(self.numbers.places[number])
+            return f"{where}: the delta of {step.root.first.origin} has no snapshot below it"
         return None
 
     def chains(self) -> dict[PartitionKey, Chain]:

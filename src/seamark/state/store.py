@@ -258,9 +258,16 @@ class StateStore:
         with self._being_read(checkpoint_id):
             return read_chain(self._place.blobs, self._place.paths, chain)
 
-    def restore_all(self, checkpoint_id: CheckpointId) -> Iterator[tuple[str, int, PartitionState]]:
-        """Every partition of every operator, read side by side, in order, verified."""
-        chains = sorted(self.partitions(checkpoint_id).items())
+    def restore_all(
+        self, checkpoint_id: CheckpointId, known: ReadStates | None = None
+    ) -> Iterator[tuple[str, int, PartitionState]]:
+        """Every partition of every operator, read side by side, in order, verified.
+
+        Who restores several on top of each other, oldest first, gives each call the same ``known``:
+        a partition with the same snapshot as before is left out.
+        """
+        known = ReadStates() if known is None else known
+        chains = sorted(known.successive.new_in(self._resolved(checkpoint_id, known)))
         blobs, paths, _ = self._place
         if self._parallelism == 1:
             for (operator, partition), chain in chains:

@@ -38,6 +38,7 @@ def bomb(contents: Mapping[str, bytes]) -> bytes:
     """The same, however much it shrinks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "shrinks_too_much", lambda plain, stored: False)
+        patch.setattr(limits, "leaves_no_room", lambda plain, stored: False)
         return packed(contents)
 
 
