@@ -26,6 +26,7 @@ from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from seamark.testing.crashes import FailPoint, SimulatedCrash, crash_at
 from tests.audit.support.pipelines import audited, pipeline, write_input
 from tests.integration.support.hdfs import Hdfs
+from tests.sinks.support.starting import started
 from tests.support.spark import local_spark
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def frame_of(spark: SparkSession, rows: list[int]) -> DataFrame:
 def opened(spark: SparkSession, url: str) -> HdfsFileSink:
     sink = FileSink(url)
     assert isinstance(sink, HdfsFileSink)
-    sink.open(PIPELINE, SINK, frame_of(spark, []).schema)
-    return sink
+    return started(sink, frame_of(spark, []).schema)
 
 
 def test_I2_an_epoch_is_shown_whole_or_not_at_all_after_a_death_at_any_call(
@@ -195,6 +195,15 @@ def test_the_folder_of_another_output_is_refused(spark: SparkSession, url: str) 
         FileSink(url).open(PIPELINE, "another", schema)
     with pytest.raises(RefusedError, match="holds parquet"):
         FileSink(url, format="json").open(PIPELINE, SINK, schema)
+
+
+def test_opening_a_sink_makes_no_folder(spark: SparkSession, url: str) -> None:
+    sink = FileSink(url)
+    sink.open(PIPELINE, SINK, frame_of(spark, []).schema)
+    assert (sink.committed("", 1), sink.newest(), sink.leftovers()) == (None, None, [])
+    assert [*HadoopDirectory(url, spark).names("")] == []
+    sink.prepare_target()
+    assert [*HadoopDirectory(url, spark).names("")] == ["_seamark"]
 
 
 def test_a_commit_waits_for_servers_that_were_killed_and_shows_the_rows_once(

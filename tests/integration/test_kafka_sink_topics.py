@@ -20,12 +20,13 @@ from seamark.errors import (
     InvalidInputError,
     LineageError,
     RefusedError,
+    SeamarkError,
     StoreUnavailableError,
 )
 from seamark.sinks import Committable, KafkaSink, kafka_records
 from seamark.sinks.kafka.ledger import KEPT_EPOCHS
 from seamark.sinks.reader_calls import calls_for
-from seamark.testing.conformance.sink_examples import epoch
+from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from tests.sinks.support.frames import frame
 from tests.sinks.support.kafka_records import Broker, HandWrittenRecords, opened, prepared
 
@@ -40,6 +41,59 @@ def show(sink: KafkaSink, rows: list[int], number: int) -> Committable:
     committable = prepared(sink, rows, epoch(number), f"a{number}")
     sink.commit(committable)
     return committable
+
+
+# before the first epoch
+
+
+def topics_of(broker: Broker) -> dict[str, int]:
+    listed = broker.admin().list_topics(timeout=60).topics
+    return {name: len(about.partitions) for name, about in listed.items() if name[0] != "_"}
+
+
+def test_opening_a_sink_makes_neither_a_topic_nor_a_ledger(broker: Broker, tmp_path: Path) -> None:
+    name = f"t-{uuid.uuid4().hex}"
+    before = topics_of(broker)
+    sink = sink_at(broker, name, tmp_path / "staging", create_partitions=3, shards=2)
+    sink.open(PIPELINE, SINK, None)
+    assert (sink.committed("", 1), sink.newest(), sink.leftovers()) == (None, None, [])
+    assert sink.unpublish_after(0) == []
+    assert topics_of(broker) == before
+    assert not (tmp_path / "staging").exists()
+    sink.prepare_target()
+    made = {topic: n for topic, n in topics_of(broker).items() if topic not in before}
+    assert made.pop(name) == 3
+    assert [*made.values()] == [2]
+
+
+def test_a_ledger_gets_more_partitions_only_when_the_target_is_prepared(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    show(opened(sink_at(broker, topic, tmp_path)), [1], 1)
+    before = topics_of(broker)
+    sink = sink_at(broker, topic, tmp_path, shards=3)
+    sink.open(PIPELINE, SINK, None)
+    newest = sink.newest()
+    assert newest is not None
+    assert newest.epoch == 1
+    assert topics_of(broker) == before
+    sink.prepare_target()
+    assert topics_of(broker) != before
+    show(sink, [2], 2)
+    assert sorted(broker.numbers(topic)) == [1, 2]
+
+
+def test_a_topic_that_could_not_be_made_is_refused_by_the_look(
+    broker: Broker, tmp_path: Path
+) -> None:
+    name = f"t-{uuid.uuid4().hex}"
+    broker.new_topic(name=f"{name}.x")
+    before = topics_of(broker)
+    # to Kafka the two names are too much alike
+    sink = sink_at(broker, f"{name}_x", tmp_path, create_partitions=1)
+    with pytest.raises(SeamarkError, match="making the topic"):
+        sink.open(PIPELINE, SINK, None)
+    assert topics_of(broker) == before
 
 
 # what to read

@@ -48,7 +48,8 @@ def test_a_sink_to_kafka_that_has_no_folder_says_which_one_it_needs() -> None:
 def test_a_folder_that_is_given_wins(tmp_path: Path) -> None:
     sink = KafkaSink("127.0.0.1:1", "t", staging=tmp_path / "mine")
     sink.default_staging = str(tmp_path / "default")
-    sink._staging.make("trades", "bars", sink.default_staging)
+    sink._staging.choose("trades", "bars", sink.default_staging)
+    sink._staging.make()
     assert (tmp_path / "mine" / "trades" / "bars").is_dir()
     assert not (tmp_path / "default").exists()
 
@@ -58,5 +59,5 @@ def test_a_link_below_that_folder_is_refused_too(tmp_path: Path) -> None:
     (tmp_path / "staging").mkdir()
     (tmp_path / "staging" / "trades").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SeamarkError, match="link"):
-        RecordStaging(None).make("trades", "bars", str(tmp_path / "staging"))
+        RecordStaging(None).choose("trades", "bars", str(tmp_path / "staging"))
     assert list((tmp_path / "elsewhere").iterdir()) == []

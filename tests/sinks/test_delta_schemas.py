@@ -22,6 +22,7 @@ from seamark.sinks.delta.schemas import columns_of, fit
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from seamark.testing.conformance.sink_visibility import together
 from tests.sinks.support.deltas import NUMBERS, HandWrittenDelta, arrow_frame, numbers, rows_in
+from tests.sinks.support.starting import started
 
 LONG, TEXT = t.LongType(), t.StringType()
 
@@ -69,14 +70,13 @@ def test_arguments_that_contradict_each_other_are_refused() -> None:
 def test_of_many_who_make_the_table_one_does(tmp_path: Path) -> None:
     for number in range(5):
         handles = [DeltaSink(tmp_path / str(number)) for _ in range(6)]
-        together([partial(handle.open, PIPELINE, SINK, NUMBERS) for handle in handles])
+        together([partial(started, handle, NUMBERS) for handle in handles])
         assert DeltaTable(str(tmp_path / str(number))).version() == 0
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    sink = DeltaSink(tmp_path / "rows", partition_by="word")
-    sink.open(PIPELINE, SINK, NUMBERS)
+    started(DeltaSink(tmp_path / "rows", partition_by="word"), NUMBERS)
     return tmp_path / "rows"
 
 
@@ -116,7 +116,7 @@ def test_columns_are_added_to_the_table_when_that_is_wished(table: Path) -> None
 def test_several_may_add_the_same_columns_at_once(table: Path) -> None:
     wider = schema(n=LONG, word=TEXT, at=t.TimestampType(), local=t.TimestampNTZType())
     handles = [DeltaSink(table, schema="merge") for _ in range(5)]
-    together([partial(handle.open, PIPELINE, SINK, wider) for handle in handles])
+    together([partial(started, handle, wider) for handle in handles])
     names = [field.name for field in DeltaTable(str(table)).schema().fields]
     assert names == ["n", "word", "at", "local"]
 
@@ -144,7 +144,7 @@ def test_a_table_that_another_one_took_the_place_of_is_not_written_to(table: Pat
     sink.stage(arrow_frame(NUMBERS, [{"n": 1, "word": "x"}]), epoch(1), "a1")
     committable = sink.prepare()
     shutil.rmtree(table / "_delta_log")
-    DeltaSink(table).open(PIPELINE, SINK, NUMBERS)
+    started(DeltaSink(table), NUMBERS)
     for handle in (sink, HandWrittenDelta(table)):
         handle.open(PIPELINE, SINK, NUMBERS)
         with pytest.raises(RefusedError, match="not the one that epoch 1 was written for"):

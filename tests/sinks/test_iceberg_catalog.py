@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyiceberg.table
 import pytest
 
+import seamark.sinks
 from seamark.errors import InvalidInputError, RefusedError, SeamarkError, StoreUnavailableError
 from seamark.sinks import IcebergSink
 from seamark.sinks.iceberg.catalog import Place
@@ -83,7 +83,7 @@ def test_what_to_read_of_a_catalog_that_is_nowhere_configured_needs_only_the_tab
         points.append(sink.read_point(committable))
     assert points[0] is not None
     assert isinstance(points[0].at["snapshot_id"], str), "a number of 64 bits in JSON is not safe"
-    rows = eval(calls_for(points[0])["pandas"], {"pyiceberg": pyiceberg})
+    rows = eval(calls_for(points[0])["pandas"], {"seamark": seamark})
     assert rows["n"].tolist() == [1]
 
 
@@ -91,4 +91,4 @@ def test_a_catalog_that_is_configured_is_opened_by_its_name() -> None:
     at = {"table": "db.rows", "catalog": "prod", "snapshot_id": "7", "metadata_location": "/m.json"}
     for point in (at, {**at, "catalog_is_configured": True}):
         call = calls_for(ReadPoint("iceberg", "prod.db.rows", point))["pandas"]
-        assert call.startswith("pyiceberg.catalog.load_catalog('prod').load_table('db.rows')")
+        assert call.startswith("seamark.sinks.iceberg_table('db.rows', 'prod').scan(")

@@ -14,6 +14,7 @@ from seamark.errors import RefusedError
 from seamark.sinks.iceberg.columns import check_columns, check_keys
 from tests.sinks.support import iceberg
 from tests.sinks.support.iceberg import HandWritten
+from tests.sinks.support.starting import started
 
 
 def spark(ddl: str) -> StructType:
@@ -115,7 +116,7 @@ def test_a_merge_adds_columns_and_widens_types_before_the_first_epoch(tmp_path: 
     with pytest.raises(RefusedError, match="column 'n' is bigint"):
         HandWritten(given, iceberg.TABLE).open("trades", "bars", iceberg.SCHEMA)
     for _ in range(2):
-        HandWritten(given, iceberg.TABLE, schema="merge").open("trades", "bars", iceberg.SCHEMA)
+        started(HandWritten(given, iceberg.TABLE, schema="merge"), iceberg.SCHEMA)
         schema = iceberg.table_at(tmp_path).schema()
         assert [(f.name, str(f.field_type)) for f in schema.fields] == [
             ("n", "long"),

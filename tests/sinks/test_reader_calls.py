@@ -240,6 +240,7 @@ def without_literals(query: str) -> str:
         ReadPoint("delta", "/data/x", {"version": "1; DROP"}),
         ReadPoint("files", "/data/x", {"epoch": None, "format": "parquet"}),
         ReadPoint("files", "/data/x", {"epoch": 1, "format": "parquet", "options": 7}),
+        ReadPoint("files", "/data/x", {"epoch": 1, "format": "org.evil.Source"}),
         ReadPoint("kafka", "", {"bootstrap": "b", "topic": "t", "end_offsets": [1]}),
         ReadPoint("kafka", "", {"bootstrap": "b", "topic": "t,u", "end_offsets": {"0": 1}}),
         ReadPoint("kafka-topics", "", {"bootstrap": "b", "end_offsets": {}}),
@@ -249,6 +250,57 @@ def without_literals(query: str) -> str:
 def test_what_no_sink_of_ours_has_written_gets_no_calls(point: ReadPoint) -> None:
     assert calls_for(point) == {}
     assert summary_of(point)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "https://evil.invalid/x",
+        "HTTP://evil.invalid/x",
+        "simplecache::https://evil.invalid/x",
+        "ssh://evil.invalid/x",
+        "https:/",
+        "hdfs://evil.invalid/x?fs.hdfs.impl=org.evil.Files",
+        "s3://bucket/x?s3_endpoint=evil.invalid",
+        "s3a://bucket/x#y",
+        "\thttps://evil.invalid/x",
+        "jdbc:evil",
+    ],
+)
+@pytest.mark.parametrize("kind", ["files", "delta", "iceberg"])
+def test_no_call_goes_to_a_place_that_is_more_than_a_path_or_a_bucket(
+    kind: str, place: str
+) -> None:
+    at = KINDS[kind] | {"metadata_location": place, "catalog_is_configured": False}
+    calls = calls_for(ReadPoint(kind, place, at))
+    assert "evil" not in str(calls)
+    assert set(calls) <= {"spark"}, "a table of Iceberg is known to Spark by its catalog"
+    assert kind == "iceberg" or not calls
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("files", "/data/x"),
+        ("files", "/data/who?"),
+        ("files", "hdfs://name/x"),
+        ("delta", "/data/x"),
+        ("delta", "s3://bucket/x"),
+        ("delta", "abfss://c@account.dfs.core.windows.net/x"),
+        ("iceberg", "file:///data/v1.metadata.json"),
+        ("iceberg", "gs://bucket/v1.metadata.json"),
+    ],
+)
+def test_a_path_or_a_bucket_has_its_calls(kind: str, place: str) -> None:
+    at = KINDS[kind] | {"metadata_location": place, "catalog_is_configured": False}
+    calls = calls_for(ReadPoint(kind, place, at))
+    assert {"spark", "pandas"} <= set(calls)
+    assert place in calls["pandas"]
+
+
+def test_settings_in_the_url_of_a_view_are_not_taken_over() -> None:
+    point = ReadPoint("key-value", "redis://host/0?ssl_keyfile=/k", {"epoch": 1})
+    assert "ssl_keyfile" not in calls_for(point)["pandas"]
 
 
 @pytest.mark.parametrize(

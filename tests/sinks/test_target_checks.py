@@ -33,6 +33,7 @@ from seamark.sinks import (
     Sink,
 )
 from tests.sinks.support.hand_written import HandWritten, mount_sinks
+from tests.sinks.support.starting import started
 from tests.support.disk import SimulatedDisk
 from tests.support.recording import Crash, Recording
 
@@ -147,8 +148,8 @@ def test_a_schema_that_cannot_be_written_or_read_is_refused(
 @pytest.mark.parametrize("file_format", ["parquet", "json", "csv", "orc"])
 def test_a_plain_schema_is_fine(file_format: Any, tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "rows", format=file_format, partition_by=["Day"])
-    sink.open("trades", "bars", schema(PLAIN))
-    sink.open("trades", "bars", schema(PLAIN))
+    started(sink, schema(PLAIN))
+    started(sink, schema(PLAIN))
     assert (tmp_path / "rows" / "_seamark" / "sink.json").is_file()
 
 
@@ -167,7 +168,7 @@ def test_a_plain_schema_is_fine(file_format: Any, tmp_path: Path) -> None:
 def test_a_folder_belongs_to_one_output_of_one_pipeline(
     pipeline: str, sink: str, arguments: Any, words: str, tmp_path: Path
 ) -> None:
-    FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
+    started(FileSink(tmp_path), schema(PLAIN))
     with pytest.raises(RefusedError, match=words):
         FileSink(tmp_path, **arguments).open(pipeline, sink, schema(PLAIN))
     FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
@@ -190,7 +191,7 @@ def test_hidden_files_and_epochs_of_its_own_are_fine(tmp_path: Path) -> None:
 
 
 def test_I7_a_flipped_bit_in_the_folders_label_is_noticed(tmp_path: Path) -> None:
-    FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
+    started(FileSink(tmp_path), schema(PLAIN))
     label = tmp_path / "_seamark" / "sink.json"
     whole = label.read_bytes()
     for at in range(len(whole)):

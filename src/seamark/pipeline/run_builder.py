@@ -27,7 +27,7 @@ from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.fork_option import ForkOption, prepare_store
 from seamark.pipeline.recovery.recovery import Recovery
-from seamark.pipeline.recovery.sink_opening import open_sink, with_target_names
+from seamark.pipeline.recovery.sink_opening import open_sink, prepare_targets, with_target_names
 from seamark.pipeline.recovery.working_dirs import working_root
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_page import open_run_page
@@ -207,6 +207,7 @@ def start_run(
                 long_work=telemetry.long_work,
                 fetch_all=executor_fetch(spark, store.backend) if on_executors else None,
             ).run()
+            prepare_targets(sinks.outputs, store)
             start.report = replace(start.report, notes=[*notes, *start.report.notes])
             telemetry.recovered(
                 start.report, start.checkpoint, start.history.generation, spark.version

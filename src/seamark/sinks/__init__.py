@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from seamark.sinks.delta.sink import DeltaSink
     from seamark.sinks.files import FileSink
     from seamark.sinks.foreach import ForeachBatchSink
+    from seamark.sinks.iceberg.reading import iceberg_table
     from seamark.sinks.iceberg.sink import IcebergSink
     from seamark.sinks.kafka.reading import kafka_records
     from seamark.sinks.kafka.sink import KafkaSink
@@ -51,6 +52,7 @@ __all__ = [
     "Receipt",
     "Sink",
     "SinkCut",
+    "iceberg_table",
     "kafka_records",
     "read_receipts",
 ]
@@ -63,6 +65,7 @@ _HOMES = {
     "seamark.sinks.foreach": "ForeachBatchSink",
     "seamark.sinks.kafka.reading": "kafka_records",
     "seamark.sinks.kafka.sink": "KafkaSink",
+    "seamark.sinks.iceberg.reading": "iceberg_table",
     "seamark.sinks.iceberg.sink": "IcebergSink",
     "seamark.sinks.keyvalue.sink": "KeyValueSink",
     "seamark.sinks.postgres.sink": "PostgresSink",

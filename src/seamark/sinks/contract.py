@@ -129,7 +129,18 @@ class Sink(ABC):
         """What it is and where it writes."""
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:  # noqa: B027
-        """Called once before the first epoch of a run: refuse here what cannot work."""
+        """Called first in a run: look at the target, and refuse what cannot work.
+
+        Change nothing here: the start may yet be refused, by another sink or by the store.
+        """
+
+    def prepare_target(self) -> None:  # noqa: B027
+        """Make what the first epoch needs, such as a missing table, its columns or a topic.
+
+        Called after ``open`` of all sinks, when the store is claimed and nothing refuses the start
+        any more. All other questions may be asked before it: a target that is not there shows
+        nothing.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Called once after the last epoch of a run: release files and connections."""

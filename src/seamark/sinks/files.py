@@ -54,7 +54,7 @@ from seamark.sinks.staged_epochs import (
     staging_into,
     write_files,
 )
-from seamark.sinks.target_checks import check_schema, claim_folder
+from seamark.sinks.target_checks import Target, check_folder, check_schema, claim_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,6 +114,8 @@ class FileSink(Sink):
         self._coalesce = coalesce
         self._staged: Receipt | None = None
         self._prepared: Known | None = None
+        self._output: tuple[str, str] | None = None
+        """Pipeline and sink that the folder has yet to be claimed for."""
         self._last: Prepared | None = None
         """What this run has shown last."""
 
@@ -133,12 +135,26 @@ class FileSink(Sink):
         in_ranges = self._per_range is not None
         check_schema(schema, self._format, self._partition_by, in_ranges=in_ranges)
         self._last = None
+        by, per_range = self._partition_by, self._per_range
+        self._output = (pipeline, sink)
+        self._look(Target(pipeline, sink, self._format, by, epochs_per_folder=per_range))
+
+    def _look(self, ours: Target) -> None:
+        check_folder(self.path, ours)
+
+    def prepare_target(self) -> None:
+        if self._output is not None:
+            self._claim(*self._output)
+            self._output = None
+
+    def _claim(self, pipeline: str, sink: str) -> None:
         claim_folder(self.path, pipeline, sink, self._format, self._partition_by, self._per_range)
 
     # writing an epoch
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         check_token(epoch.timeline, "a timeline")
+        self.prepare_target()
         self._require_last()
         folder = staging_folder(self.path, attempt, epoch.number)
         self._staged = self._prepared = None
@@ -210,6 +226,7 @@ class FileSink(Sink):
         self._last = None
         if self._per_range is None:
             return unpublish_after(self.path, epoch)
+        self.prepare_target()  # the lock is in the folder
         with lock_ranges(self.path):
             require_whole_ranges(self.path, epoch)
             return unpublish_after(self.path, epoch)

@@ -19,11 +19,10 @@ from seamark.sinks.files import FileSink, committable_of
 from seamark.sinks.folders import check_token
 from seamark.sinks.hdfs_folder import HdfsFolder
 from seamark.sinks.publish import Prepared
-from seamark.sinks.target_checks import Target, check_schema
+from seamark.sinks.target_checks import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 
 class HdfsFileSink(FileSink):
@@ -46,9 +45,10 @@ class HdfsFileSink(FileSink):
         self._folder = HdfsFolder(url)
         return url
 
-    def open(self, pipeline: str, sink: str, schema: StructType) -> None:
-        check_schema(schema, self._format, self._partition_by)
-        self._last = None
+    def _look(self, ours: Target) -> None:
+        self._folder.check(ours)
+
+    def _claim(self, pipeline: str, sink: str) -> None:
         self._folder.claim(Target(pipeline, sink, self._format, self._partition_by))
 
     def close(self) -> None:
@@ -56,6 +56,7 @@ class HdfsFileSink(FileSink):
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         check_token(epoch.timeline, "a timeline")
+        self.prepare_target()
         self._require_last()
         self._staged = None
         self._folder.stage(attempt, epoch.number, lambda folder: self._write(df, folder))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,6 +79,12 @@ class HdfsFolder:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+    def check(self, ours: Target) -> None:
+        """:class:`RefusedError` when the folder cannot be claimed; it is not made here."""
+        refuse_strangers(self.url, self._files.names(""))
+        with suppress(FileNotFoundError):
+            require_same_target(self._files.read(f"{_OURS}/{TARGET}"), ours, self.url)
 
     def claim(self, ours: Target) -> None:
         """Make the folder and note whose it is; :class:`RefusedError` when it is another's."""

@@ -1,8 +1,9 @@
 """Ready-made calls for Spark, DuckDB and pandas, from what a checkpoint says is to be read.
 
 A manifest may have been written by anybody, so every text becomes a literal of the language that
-it ends up in, and nothing is taken over as code. No call holds a password: where one is needed, it
-names a variable or an attached database.
+it ends up in, and nothing is taken over as code. A place is a path, a bucket or a folder of HDFS,
+without settings for whoever reads it. No call holds a password: where one is needed, it names a
+variable or an attached database.
 
 Tests: ``tests/sinks/test_reader_calls.py``.
 """
@@ -16,18 +17,22 @@ from itertools import groupby
 from typing import Any, Final
 
 from seamark.sinks.read_point import ReadPoint, needed_to_read
+from seamark.table_formats.delta_addresses import is_known_address
+from seamark.table_formats.services import is_path_or_bucket_alone
 
 READERS: Final = ("spark", "duckdb", "pandas")
 _SPARK_GLOB: Final = re.compile(r"[{}\[\]*?\\]")
 _DUCKDB_GLOB: Final = re.compile(r"[\[*?]")
 _S3: Final = re.compile(r"^s3://", re.IGNORECASE)
 _HAS_SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_FOLDER: Final = re.compile(r"/.*|hdfs://[^?#]+", re.DOTALL | re.IGNORECASE)
 _QUOTED_NAME: Final = r'"(?:[^"]|"")++"'
 _TABLE: Final = re.compile(rf"{_QUOTED_NAME}(?:\.{_QUOTED_NAME}){{0,2}}")
 _UP_TO_EPOCH: Final = re.compile(rf"{_QUOTED_NAME} <= [0-9]{{1,19}}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _LONGEST_TEXT: Final = 10_000
 _TRUE: Final = ("true", "1", "yes")
+_FORMATS: Final = ("parquet", "json", "csv", "orc")
 
 
 def calls_for(point: ReadPoint) -> dict[str, str]:
@@ -96,6 +101,9 @@ def _quoted(text: str) -> str:
 
 def _files(target: str, at: Mapping[str, Any]) -> dict[str, str]:
     file_format, epoch = str(at["format"]), int(at["epoch"])
+    # the name of a format may be one of a class, and a path without a slash the rest of a URL
+    if file_format not in _FORMATS or _FOLDER.fullmatch(target) is None:
+        return {}
     given = {str(k): str(v) for k, v in dict(at.get("options") or {}).items()}
     options = needed_to_read(given)  # a checkpoint that is not ours may hold others, and secrets
     calls = {"spark": _spark_files(target, file_format, epoch, options)}
@@ -166,6 +174,8 @@ def _options(options: Iterable[tuple[str, str | int]]) -> str:
 
 def _delta(target: str, at: Mapping[str, Any]) -> dict[str, str]:
     version = int(at["version"])
+    if not is_known_address(target) or not is_path_or_bucket_alone(target):
+        return {}
     # Hadoop calls it s3a, DuckDB wants to see that a path is one
     for_spark = _S3.sub("s3a://", target)
     for_duckdb = target if _HAS_SCHEME.match(target) else f"file://{target}"
@@ -182,18 +192,23 @@ def _iceberg(target: str, at: Mapping[str, Any]) -> dict[str, str]:
     catalog, metadata = at.get("catalog"), at.get("metadata_location")
     parts = [*([str(catalog)] if catalog else []), *table.split(".")]
     in_spark = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
-    in_catalog = python_literal(str(catalog)) if catalog else ""
-    loaded = f"pyiceberg.catalog.load_catalog({in_catalog}).load_table({python_literal(table)})"
-    if metadata and at.get("catalog_is_configured") is False:
-        loaded = f"pyiceberg.table.StaticTable.from_metadata({python_literal(str(metadata))})"
     calls = {
-        "spark": f"spark.read.option('snapshot-id', {snapshot}).table({python_literal(in_spark)})",
-        "pandas": f"{loaded}.scan(snapshot_id={snapshot}).to_pandas()",
+        "spark": f"spark.read.option('snapshot-id', {snapshot}).table({python_literal(in_spark)})"
     }
-    if metadata:
+    # pyiceberg itself would let the table's own properties choose the code that reads it
+    if catalog and at.get("catalog_is_configured") is not False:
+        opened = f"{python_literal(table)}, {python_literal(str(catalog))}"
+        calls["pandas"] = _iceberg_rows(opened, snapshot)
+    if metadata and is_path_or_bucket_alone(str(metadata)):
+        if "pandas" not in calls:
+            calls["pandas"] = _iceberg_rows(python_literal(str(metadata)), snapshot)
         scan = f"iceberg_scan({sql_literal(str(metadata))}, snapshot_from_id => {snapshot})"
         calls["duckdb"] = f"SELECT * FROM {scan}"
     return calls
+
+
+def _iceberg_rows(opened: str, snapshot: int) -> str:
+    return f"seamark.sinks.iceberg_table({opened}).scan(snapshot_id={snapshot}).to_pandas()"
 
 
 def _postgres(_: str, at: Mapping[str, Any]) -> dict[str, str]:
@@ -249,8 +264,8 @@ def _number(item: tuple[str, Any]) -> int:
 def _key_value(target: str, at: Mapping[str, Any]) -> dict[str, str]:
     namespace = at.get("namespace")
     where = f", namespace={python_literal(str(namespace))}" if namespace else ""
-    url = target.partition("?")[0] if namespace else target
-    view = f"seamark.progress.open_progress({python_literal(url)}{where}, read_only=True)"
+    url = python_literal(target.partition("?")[0])  # what follows are settings of a client
+    view = f"seamark.progress.open_progress({url}{where}, read_only=True)"
     # a view that nothing refers to is closed while it is read
     rows = "pandas.DataFrame([json.loads(row) for _, row in view.items('view')])"
     return {"pandas": f"view = {view}; rows = {rows}"}

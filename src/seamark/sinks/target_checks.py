@@ -45,6 +45,16 @@ class Target(msgspec.Struct, frozen=True):
     epochs_per_folder: int | None = None
 
 
+def check_folder(path: str, ours: Target) -> None:
+    """:class:`RefusedError` when a folder cannot be claimed; it is not made here."""
+    with translate_os_errors("listing", path):
+        refuse_strangers(path, names_in(path))
+    require_no_link(f"{path}/_seamark")
+    blob = FilesystemBlobs(f"{path}/_seamark").read(TARGET, _LIMIT)
+    if blob is not None:
+        require_same_target(blob.data, ours, path)
+
+
 def claim_folder(
     path: str,
     pipeline: str,

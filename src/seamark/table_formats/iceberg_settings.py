@@ -141,7 +141,8 @@ def _keep_to_buckets(io: FileIO) -> None:
                 "the Iceberg table has a file that is neither at a path nor in a bucket",
                 where=without_user(location),
                 hint="A server that only a checkpoint leads to is not asked. If you trust the "
-                "table, name its metadata file: --target SINK=….metadata.json",
+                "table, say so: --target SINK=….metadata.json of the audit, is_trusted=True of "
+                "iceberg_table()",
             )
         return new_input(location)
 

@@ -61,5 +61,6 @@ def _refused(location: str, why: str) -> RefusedError:
     return RefusedError(
         f"the metadata of the Iceberg table is not read: {why}",
         where=without_user(location),
-        hint="Is it the right one? One that you name is read without limits: --target SINK=FILE.",
+        hint="Is it the right one? If you trust it, it is read without limits: --target SINK=FILE "
+        "of the audit, is_trusted=True of iceberg_table().",
     )

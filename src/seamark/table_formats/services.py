@@ -28,6 +28,15 @@ def is_path_or_bucket(url: str) -> bool:
         return False
 
 
+def is_path_or_bucket_alone(url: str) -> bool:
+    """The same, without a query or fragment: readers take settings from those of a bucket's URL.
+
+    ``s3://bucket/key?s3_endpoint=host`` sends DuckDB to that host.
+    """
+    is_local = url.startswith(("/", "file:///"))
+    return is_path_or_bucket(url) and (is_local or not {"?", "#"} & {*url})
+
+
 def _service_of(url: str) -> tuple[str, str] | None:
     try:
         parts = urlsplit(url)

@@ -67,6 +67,27 @@ class WhatToReadIsTheNewest(LocalSink):
         return ReadPoint("local", str(self.root), {"epoch": self.epochs()[-1]})
 
 
+# before the first epoch
+
+
+@breaks("a_target_that_is_not_prepared_yet_shows_nothing")
+class AnswersOnlyWhenItIsPrepared(LocalSink):
+    is_prepared = False
+
+    def prepare_target(self) -> None:
+        self.is_prepared = True
+
+    def newest(self) -> Receipt | None:
+        assert self.is_prepared, "there is no table"
+        return super().newest()
+
+
+@breaks("a_target_that_is_not_prepared_yet_shows_nothing")
+class PreparesOnce(LocalSink):
+    def prepare_target(self) -> None:
+        (self.root / "table").mkdir()
+
+
 # what readers see
 
 

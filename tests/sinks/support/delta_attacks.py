@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from seamark.errors import DamageError, InvalidInputError, LineageError, RefusedError
 from seamark.sinks import Committable
-from seamark.testing.conformance.sink_examples import NEW, PIPELINE, SINK, epoch, through_json
+from seamark.testing.conformance.sink_examples import NEW, SINK, epoch, through_json
 from seamark.testing.conformance.sink_visibility import together
 from tests.sinks.support.deltas import (
     HandWrittenDelta,
@@ -24,6 +24,7 @@ from tests.sinks.support.deltas import (
     numbers,
     numbers_in,
 )
+from tests.sinks.support.starting import started
 
 
 class DeltaWorld:
@@ -35,8 +36,7 @@ class DeltaWorld:
 
     def handle(self, sink: str = SINK, **options: Any) -> HandWrittenDelta:
         made = self.kind(self.table, **options)
-        made.open(PIPELINE, sink, numbers([]).schema)
-        return made
+        return started(made, numbers([]).schema, name=sink)
 
     def prepare(self, rows: list[int], number: int, attempt: str, **about: Any) -> Committable:
         sink = self.handle()

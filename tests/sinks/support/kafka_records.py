@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seamark.sinks import Committable, Epoch, KafkaSink
-from seamark.testing.conformance.sink_examples import PIPELINE, SINK, through_json
+from seamark.testing.conformance.sink_examples import through_json
 from tests.sinks.support.frames import frame
+from tests.sinks.support.starting import started
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -132,8 +133,7 @@ class Broker:
 
 
 def opened(sink: KafkaSink) -> KafkaSink:
-    sink.open(PIPELINE, SINK, frame([]).schema)
-    return sink
+    return started(sink, frame([]).schema)
 
 
 def prepared(sink: KafkaSink, rows: Any, about: Epoch, attempt: str) -> Committable:

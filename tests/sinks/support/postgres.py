@@ -13,7 +13,8 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 
 from seamark.sinks import Committable, Epoch, PostgresSink
 from seamark.sinks.postgres.copying import Copied, _task
-from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch, through_json
+from seamark.testing.conformance.sink_examples import epoch, through_json
+from tests.sinks.support.starting import started
 
 ROWS = "CREATE TABLE rows (n bigint, word text, at_epoch bigint)"
 KEYED = "CREATE TABLE rows (n bigint PRIMARY KEY, word text)"
@@ -59,9 +60,7 @@ NUMBERS = schema_of(n=LongType(), word=StringType())
 
 def opened(dsn: str, table: str | tuple[str, str] = "rows", **options: Any) -> PostgresSink:
     """A sink as a process that has just started would use it."""
-    sink = PostgresSink(dsn, table, **options)
-    sink.open(PIPELINE, SINK, NUMBERS)
-    return sink
+    return started(PostgresSink(dsn, table, **options), NUMBERS)
 
 
 def batches_of(values: Sequence[int], word: str = "") -> Iterable[pa.RecordBatch]:

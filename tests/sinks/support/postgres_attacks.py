@@ -62,6 +62,7 @@ class TableWorld:
         """As a process that has just started would have it."""
         made = self.kind(dsn or self.dsn, "rows", epoch_column="at_epoch")
         made.open(PIPELINE, SINK, None)
+        made.prepare_target()
         return made
 
     def prepare(self, sink: PostgresSink, rows: list[int], about: Epoch) -> dict[str, Any]:

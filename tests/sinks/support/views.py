@@ -112,6 +112,7 @@ class World:
         """What a process that has just started would use."""
         sink = self.kind(self.url, staging=self.given, **options)
         sink.open(PIPELINE, SINK, None)
+        sink.prepare_target()
         self._handles.append(sink)
         return sink
 

@@ -1,10 +1,11 @@
-"""Opening a sink, with a folder for rows that wait where the pipeline can offer one.
+"""Opening sinks, which changes nothing, and having them prepare their targets once a start may.
 
 Tests: ``tests/pipeline/test_default_staging.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -36,6 +37,17 @@ def open_sink(output: Output, pipeline: str, store: CheckpointStore, at_target: 
     retry_unavailable(
         lambda: sink.open(pipeline, at_target, schema), _PATIENCE, f"opening sink {output.name}"
     )
+
+
+def prepare_targets(outputs: Iterable[Output], store: CheckpointStore) -> None:
+    """Have every sink change its target as it needs it, as the last step of a start.
+
+    :class:`FencedError` when another process has taken the store over since it was claimed.
+    """
+    store.check_claim()
+    for output in outputs:
+        what = f"preparing the target of sink {output.name}"
+        retry_unavailable(output.sink.prepare_target, _PATIENCE, what)
 
 
 def with_target_names(declared: DeclaredPipeline, store: CheckpointStore) -> DeclaredPipeline:

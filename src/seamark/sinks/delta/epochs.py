@@ -154,7 +154,9 @@ class DeltaEpochs:
 
     def committed(self, epoch: int) -> Receipt | None:
         """The record of an epoch that readers see, or None."""
-        table = self._place.look()
+        table = self._place.find()
+        if table is None:
+            return None
         answer, shown = self.find(table, epoch)
         if answer is Answer.UNKNOWN:
             return self._recorded(table, epoch)
@@ -162,9 +164,9 @@ class DeltaEpochs:
 
     def newest(self) -> Receipt | None:
         """The record of the newest epoch that readers see, or None."""
-        table = self._place.look()
-        number = self._version(table, self._app)
-        if not number:
+        table = self._place.find()
+        number = 0 if table is None else self._version(table, self._app)
+        if table is None or not number:
             return None
         last: LogEntry | None = None
 
@@ -217,7 +219,9 @@ class DeltaEpochs:
         attempts = self.staging.attempts()
         if not attempts:
             return []
-        table = self._place.look()
+        table = self._place.find()
+        if table is None:
+            return attempts
         newest = self.newest()
         left = []
         for attempt in attempts:
@@ -249,8 +253,10 @@ class DeltaEpochs:
         """
         if not self.staging.is_staged(attempt) and attempt not in self.staging.attempts():
             return
-        if self._was_shown(self._place.look(), attempt):
+        table = self._place.find()
+        if table is not None and self._was_shown(table, attempt):
             return
+        is_own = is_own or table is None  # who commits needs the table that it was staged for
         if not is_own and self.staging.is_prepared(attempt) and not self._shut_out(attempt):
             return
         self.staging.remove_rows(attempt)
@@ -331,9 +337,9 @@ class DeltaEpochs:
         """Restore the version that has no epoch after this one. Which epochs went."""
         taken: tuple[int, ...] = ()
         for _ in range(_TRIES):
-            table = self._place.look()
-            plan = self.plan_take_back(table, epoch)
-            if plan is None:
+            table = self._place.find()
+            plan = None if table is None else self.plan_take_back(table, epoch)
+            if table is None or plan is None:
                 return [*taken]
             taken = taken or plan.epochs
             for attempt in plan.attempts:

@@ -157,15 +157,19 @@ class DeltaSink(Sink):
         self._epochs = self._for(pipeline, sink)
         # what an earlier run has staged is anybody's by now, and was not looked at since
         self._staged = self._known = self._last = None
-        output = (pipeline, sink)
-        self._target = Target(self._place, self._mode, self._partition_by, columns, output)
-        self._target.require(merges_schema=self._merges_schema)
+        about = (self._place, self._mode, self._partition_by, columns, (pipeline, sink))
+        self._target = Target(*about, merges_schema=self._merges_schema)
+        self._target.look()
+
+    def prepare_target(self) -> None:
+        self._target.make_ready()
 
     # writing an epoch
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         check_token(epoch.timeline, "a timeline")
         self._staged = self._known = None
+        self.prepare_target()
         table = self._place.look()
         self._require_last(table)
         fits = self._target.check(table)
@@ -373,11 +377,8 @@ class DeltaSink(Sink):
 
     def unpublish_after(self, epoch: int) -> list[int]:
         self._last = None
-        taken = self._epochs.take_back(epoch)
-        if taken and self._merges_schema and self._target.columns.types:
-            # columns that were added since are gone, and the next epoch has them
-            self._target.require(merges_schema=True)
-        return taken
+        self._target.forget()  # columns that were added since go too, and the next epoch has them
+        return self._epochs.take_back(epoch)
 
     def compact(self, **options: Any) -> dict[str, Any]:
         """Merge small files into larger ones; what ``deltalake`` says it has done.

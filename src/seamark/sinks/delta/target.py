@@ -37,25 +37,43 @@ class Target:
         partition_by: Sequence[str],
         columns: Columns,
         output: tuple[str, str] = ("", ""),
+        *,
+        merges_schema: bool = False,
     ) -> None:
         self._place = place
         self._output = output  # the names of the pipeline and of the sink
         self._mode = mode
         self._partition_by = (*partition_by,)
+        self._merges_schema = merges_schema
+        self._is_ready = False
         self.columns = columns
 
-    def require(self, *, merges_schema: bool) -> None:
-        """Make the table where there is none; :class:`RefusedError` when the output does not fit.
+    def look(self) -> None:
+        """:class:`RefusedError` when the output does not fit; a table need not be there yet."""
+        self._place.forget()
+        table = self._place.find()
+        if table is not None:
+            fits = self._fit(table)
+            if not self._merges_schema:
+                refuse_missing(fits, self._place.url)
+
+    def forget(self) -> None:
+        """Columns that were added may be gone."""
+        self._is_ready = False
+
+    def make_ready(self) -> None:
+        """Make the table where there is none, once; :class:`RefusedError` as of :meth:`look`.
 
         With ``merges_schema`` columns that the table lacks are added to it.
         """
-        self._place.forget()
+        if self._is_ready or not self.columns.types:
+            return
         table = self._place.find()
         if table is None:
             self._place.create(self.columns.as_table(), self._partition_by)
             table = self._place.look()
         fits = self._fit(table)
-        tries = _TRIES if merges_schema else 0
+        tries = _TRIES if self._merges_schema else 0
         while fits.missing and tries:
             tries -= 1
             try:
@@ -66,6 +84,7 @@ class Target:
             table = self._place.look()  # somebody else may have added them meanwhile
             fits = self._fit(table)
         refuse_missing(fits, self._place.url)
+        self._is_ready = True
 
     def check(self, table: DeltaTable) -> Fit:
         """How the output fits; :class:`RefusedError` when it does not."""

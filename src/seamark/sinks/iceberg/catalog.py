@@ -29,7 +29,7 @@ class Place:
     """A table of a catalog. The catalog is opened when it is first needed."""
 
     def __init__(self, catalog: str | Mapping[str, str], table: str) -> None:
-        _require_pyiceberg()
+        require_pyiceberg("an IcebergSink")
         if not isinstance(table, str) or not all(table.split(".")) or "." not in table:
             raise InvalidInputError(
                 f"{table!r} is not the name of a table", hint="It looks like 'namespace.table'."
@@ -133,10 +133,11 @@ def is_passing(error: BaseException) -> bool:
     return any(cls.__module__.startswith("sqlalchemy.") for cls in type(error).__mro__)
 
 
-def _require_pyiceberg() -> None:
+def require_pyiceberg(who: str) -> None:
+    """:class:`InvalidInputError` where pyiceberg is not installed."""
     try:
         import pyiceberg  # noqa: F401
     except ModuleNotFoundError:
         raise InvalidInputError(
-            "an IcebergSink needs pyiceberg", hint="pip install 'seamark[iceberg]'"
+            f"{who} needs pyiceberg", hint="pip install 'seamark[iceberg]'"
         ) from None

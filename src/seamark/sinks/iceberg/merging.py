@@ -12,12 +12,26 @@ from seamark.sinks.iceberg.columns import as_iceberg
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
     from pyspark.sql.types import StructType
 
     from seamark.sinks.iceberg.catalog import Place
 
 _TRIES: Final = 20
+
+
+def merged_schema(
+    place: Place, table: Table, schema: StructType, delete_where: str | None
+) -> Schema:
+    """The columns that a table would have; it stays as it is.
+
+    :class:`RefusedError` when a type cannot become the other one.
+    """
+    wanted = as_iceberg(schema, delete_where, place.described)
+    change = table.transaction()  # which is never committed
+    with place.translated("merging the table's schema"):
+        _merge(change, wanted, place)
+    return change.table_metadata.schema()
 
 
 def merge_schema(place: Place, table: Table, schema: StructType, delete_where: str | None) -> Table:
@@ -40,7 +54,7 @@ def merge_schema(place: Place, table: Table, schema: StructType, delete_where: s
     )
 
 
-def _merge(table: Table, wanted: Schema, place: Place) -> None:
+def _merge(table: Table | Transaction, wanted: Schema, place: Place) -> None:
     from pyiceberg.exceptions import ValidationError
 
     try:

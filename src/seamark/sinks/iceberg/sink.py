@@ -28,7 +28,7 @@ from seamark.sinks.iceberg.columns import check_columns, check_keys
 from seamark.sinks.iceberg.commits import Committer, Mode, Prepared
 from seamark.sinks.iceberg.data_files import metadata_for_tasks, write_list
 from seamark.sinks.iceberg.marks import Output
-from seamark.sinks.iceberg.merging import merge_schema
+from seamark.sinks.iceberg.merging import merge_schema, merged_schema
 from seamark.sinks.iceberg.spark_job import Job, Written, write_rows
 from seamark.sinks.iceberg.staging import KEYS, Staging
 from seamark.sinks.iceberg.table_checks import check_table, refuse_equality_deletes
@@ -89,6 +89,8 @@ class IcebergSink(Sink):
             raise InvalidInputError("only 'upsert' can delete rows")
         self._output = Output("", "")
         self._columns: list[str] = []
+        self._to_merge: StructType | None = None
+        """Columns that the table may lack yet."""
         self._committer = Committer(self._place)
         self._transfer = RowTransfer()
         self._staged: tuple[Receipt, Table, Written] | None = None
@@ -112,11 +114,18 @@ class IcebergSink(Sink):
         check_table(table.metadata, where)
         self._check_deletes(table)
         check_keys(schema, self._keys, self._delete_where, where)
+        columns = table.schema()
         if self._schema == "merge":
-            table = merge_schema(self._place, table, schema, self._delete_where)
-        self._columns = check_columns(schema, table.schema(), self._delete_where, where)
+            columns = merged_schema(self._place, table, schema, self._delete_where)
+            self._to_merge = schema
+        self._columns = check_columns(schema, columns, self._delete_where, where)
         with self._place.translated("looking into the table's folder"):
             Staging.of(table, self._output).attempts()
+
+    def prepare_target(self) -> None:
+        if (schema := self._to_merge) is not None:
+            merge_schema(self._place, self._place.load(), schema, self._delete_where)
+            self._to_merge = None
 
     def _check_deletes(self, table: Table) -> None:
         if self._keys:
@@ -136,6 +145,7 @@ class IcebergSink(Sink):
         ):
             check_token(text, what)
         self._staged = self._prepared = None
+        self.prepare_target()
         output = Output(epoch.pipeline, epoch.sink)
         table = self._place.load()
         self._committer.require_last(table)

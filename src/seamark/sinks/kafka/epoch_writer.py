@@ -73,7 +73,6 @@ class EpochWriter:
         self._ledger: Ledger | None = None
         self._admin: AdminClient | None = None
         self._writers: dict[int, ShardWriter] = {}
-        self._shards = 0
         self._id = ""
 
     @property
@@ -96,11 +95,15 @@ class EpochWriter:
         return self._ledger
 
     def open(self, pipeline: str, sink: str, shards: int) -> None:
-        """Find the ledger, or make it."""
+        """Look for the ledger, and ask whether it may be made for so many shards."""
         self._id = ledger_name(self._topic, pipeline, sink)  # also when a ledger is shared
         self._ledger = Ledger(self._cluster, self._ledger_name or self._id, pipeline, sink)
-        self._ledger.make(self.admin, shards)
-        self._shards = shards
+        self._ledger.look(self.admin, shards)
+
+    def make_ledger(self, shards: int) -> None:
+        """See that the ledger is there, for at least so many shards."""
+        if self.ledger.shards < shards:
+            self.ledger.make(self.admin, shards)
 
     def close(self) -> None:
         """Let the producers go."""
@@ -187,6 +190,8 @@ class EpochWriter:
 
         :class:`LineageError` when another one is.
         """
+        if not self.ledger.shards:
+            return False
         self._writer(0).take_over()
         return self._is_noted(prepared)
 
@@ -212,6 +217,8 @@ class EpochWriter:
             self._read(shard)
 
     def _read(self, shard: int = 0) -> None:
+        if not self.ledger.shards:
+            return
         try:
             self.ledger.read(self.admin, shard, _LOOK_SECONDS)
         except LedgerBlocked:
@@ -245,9 +252,7 @@ class EpochWriter:
                 hint="Start once more with the former topic, so that the epoch is finished.",
             )
         staged = self._staged(prepared)
-        if prepared.shards > self._shards:  # it was prepared by a run with more of them
-            self.ledger.make(self.admin, prepared.shards)
-            self._shards = prepared.shards
+        self.make_ledger(prepared.shards)  # it may have been prepared by a run with more of them
         shares = shares_of_files(staged.sealed.record.files, prepared.shards)
         with ThreadPoolExecutor(prepared.shards, "seamark-kafka") as pool:
             others = [

@@ -21,7 +21,13 @@ from seamark._common.json_documents import UNREADABLE
 from seamark.errors import DamageError, FormatTooNewError, RefusedError, StoreUnavailableError
 from seamark.sinks.contract import Receipt
 from seamark.sinks.kafka.cluster import KafkaCluster
-from seamark.sinks.kafka.topics import Offsets, end_offsets, ensure_topic, topic_settings
+from seamark.sinks.kafka.topics import (
+    Offsets,
+    ask_for_topic,
+    end_offsets,
+    ensure_topic,
+    topic_settings,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -77,7 +83,9 @@ class Ledger:
     def __init__(self, cluster: KafkaCluster, topic: str, pipeline: str, sink: str) -> None:
         self.topic = topic
         self.shards = 0
-        """Partitions of the topic: as many shards as any run of the output may have had."""
+        """Partitions of the topic: as many shards as any run of the output may have had.
+
+        None while the topic is not there, and so nothing is shown."""
         self._cluster = cluster
         self._owner = (pipeline, sink)
         self._entries: dict[int, dict[int, Entry]] = {}
@@ -89,6 +97,15 @@ class Ledger:
         :class:`RefusedError` when it would forget.
         """
         self.shards = ensure_topic(self._cluster, admin, self.topic, shards, _SETTINGS)
+        self._require_kept(admin)
+
+    def look(self, admin: AdminClient, shards: int) -> None:
+        """:class:`RefusedError` when :meth:`make` would raise it; nothing is made."""
+        self.shards = ask_for_topic(self._cluster, admin, self.topic, shards, _SETTINGS)
+        if self.shards:
+            self._require_kept(admin)
+
+    def _require_kept(self, admin: AdminClient) -> None:
         settings = topic_settings(self._cluster, admin, [self.topic]).get(self.topic, {})
         policy = settings.get("cleanup.policy", "compact")
         if "delete" in policy:

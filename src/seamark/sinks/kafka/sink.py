@@ -107,6 +107,8 @@ class KafkaSink(Sink):
         self._staging = RecordStaging(staging)
         self._epochs = EpochWriter(cluster, self._topic, self._staging, limits, ledger)
         self._staged: Receipt | None = None
+        self._is_ready = False
+        """Whether topic, ledger and folder were made in this run, or were there."""
 
     def describe(self) -> Description:
         columns = self._columns
@@ -122,10 +124,18 @@ class KafkaSink(Sink):
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         self._columns.check(schema)
-        self._staging.make(pipeline, sink, self.default_staging)
+        self._staging.choose(pipeline, sink, self.default_staging)
         self._epochs.open(pipeline, sink, self._shards)
-        self._target.make(self._epochs.admin)
-        self._clear_away_what_is_shown()
+        self._target.look(self._epochs.admin)
+        self._is_ready = False
+
+    def prepare_target(self) -> None:
+        if not self._is_ready:
+            self._epochs.make_ledger(self._shards)
+            self._staging.make()
+            self._target.make(self._epochs.admin)
+            self._clear_away_what_is_shown()
+            self._is_ready = True
 
     def close(self) -> None:
         self._epochs.close()
@@ -135,6 +145,7 @@ class KafkaSink(Sink):
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         check_token(epoch.timeline, "a timeline")
         self._staged = None
+        self.prepare_target()
         # what forbids us to write is found here, before anything is decided
         self._epochs.take_over(self._shards)
         self._epochs.require_nothing_shown_in_part(epoch.number)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seamark._common.checks import check_name
+from seamark._common.files import require_inside
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError, InvalidInputError
 from seamark.sinks.contract import Receipt
@@ -67,11 +68,11 @@ class RecordStaging:
 
     def __init__(self, given: str | os.PathLike[str] | None) -> None:
         self._given = None if given is None else _folder(given)
-        self.path = self._given or ""
+        self._root = self.path = self._given or ""
         self._known: tuple[str, Versions] | None = None
 
-    def make(self, pipeline: str, sink: str, default: str | None) -> None:
-        """Make the output's own folder, so that its name survives a power cut.
+    def choose(self, pipeline: str, sink: str, default: str | None) -> None:
+        """Choose the output's own folder, which is not made here.
 
         :class:`InvalidInputError` when no folder was given and there is no ``default``.
         """
@@ -83,9 +84,14 @@ class RecordStaging:
                 "a folder and Spark runs on one machine.",
             )
         # an attempt's token is the same for all sinks of an epoch: none may clear another's
-        self.path = f"{root}/{check_name(pipeline)}/{check_name(sink)}"
+        self._root, self.path = root, f"{root}/{check_name(pipeline)}/{check_name(sink)}"
+        with translate_os_errors("looking at", self.path):
+            require_inside(root, f"{self.path}/")
+
+    def make(self) -> None:
+        """Make the output's own folder, so that its name survives a power cut."""
         with translate_os_errors("making", self.path):
-            make_folder_below(root, self.path)
+            make_folder_below(self._root, self.path)
 
     @contextmanager
     def writing(self, attempt: str, epoch: int) -> Iterator[str]:

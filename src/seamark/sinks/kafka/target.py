@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from seamark.errors import RefusedError
 from seamark.sinks.kafka.cluster import KafkaCluster
 from seamark.sinks.kafka.staged_records import DEFAULT_LIMIT, TopicFacts
-from seamark.sinks.kafka.topics import ensure_topic, partition_counts, topic_settings
+from seamark.sinks.kafka.topics import ask_for_topic, ensure_topic, partition_counts, topic_settings
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -29,6 +29,14 @@ class Target:
     def shown(self) -> str:
         """Where it is, for people."""
         return f"{self._cluster.bootstrap}/{self._topic or '*'}"
+
+    def look(self, admin: AdminClient) -> None:
+        """:class:`RefusedError` when :meth:`make` would raise it; nothing is made."""
+        if self._create is None:
+            self.make(admin)
+        elif self._topic is not None:
+            # one that is there has at least one partition, and gets no more
+            ask_for_topic(self._cluster, admin, self._topic, 1)
 
     def make(self, admin: AdminClient) -> None:
         """See that the topic exists; :class:`RefusedError` when it does not and is not made."""

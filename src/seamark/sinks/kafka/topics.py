@@ -95,19 +95,43 @@ def ensure_topic(
     return there
 
 
+def ask_for_topic(
+    cluster: KafkaCluster,
+    admin: AdminClient,
+    name: str,
+    partitions: int,
+    settings: Mapping[str, str] | None = None,
+) -> int:
+    """Ask whether :func:`ensure_topic` would be allowed; how many partitions there are now.
+
+    Nothing is made. :class:`RefusedError` when Kafka would not let us make the topic.
+    """
+    there = partition_counts(cluster, admin, [name]).get(name, 0)
+    if there == 0:
+        _create(cluster, admin, name, partitions, settings or {}, only_asks=True)
+    elif there < partitions:
+        _add_partitions(cluster, admin, name, partitions, only_asks=True)
+    return there
+
+
 def _create(
     cluster: KafkaCluster,
     admin: AdminClient,
     name: str,
     partitions: int,
     settings: Mapping[str, str],
+    *,
+    only_asks: bool = False,
 ) -> None:
     """Make a topic with the replication that the brokers are set up for."""
     from confluent_kafka import KafkaException
 
     topic = admin_module().NewTopic(name, partitions, -1, config=dict(settings))
     try:
-        _result(admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[name])
+        asked = admin.create_topics(
+            [topic], request_timeout=REQUEST_SECONDS, validate_only=only_asks
+        )
+        _result(asked[name])
     except KafkaException as error:
         code = error.args[0].name()
         if code == "TOPIC_ALREADY_EXISTS":
@@ -124,12 +148,22 @@ def _create(
         ) from None
 
 
-def _add_partitions(cluster: KafkaCluster, admin: AdminClient, name: str, partitions: int) -> None:
+def _add_partitions(
+    cluster: KafkaCluster,
+    admin: AdminClient,
+    name: str,
+    partitions: int,
+    *,
+    only_asks: bool = False,
+) -> None:
     from confluent_kafka import KafkaException
 
     wanted = [admin_module().NewPartitions(name, partitions)]
     try:
-        _result(admin.create_partitions(wanted, request_timeout=REQUEST_SECONDS)[name])
+        asked = admin.create_partitions(
+            wanted, request_timeout=REQUEST_SECONDS, validate_only=only_asks
+        )
+        _result(asked[name])
     except KafkaException as error:
         if error.args[0].name() != "INVALID_PARTITIONS":  # another process was faster
             doing = f"adding partitions to the topic {name} of"

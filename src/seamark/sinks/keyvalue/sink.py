@@ -33,8 +33,9 @@ from seamark.sinks.folders import check_token, local_folder
 from seamark.sinks.keyvalue.view import (
     StagedEpoch,
     ViewOwner,
+    check_owner,
+    note_owner,
     receipt_of_epoch,
-    require_owner,
     shown_version,
 )
 from seamark.sinks.keyvalue.view_columns import Shape
@@ -105,6 +106,8 @@ class KeyValueSink(Sink):
             folder = local_folder(staging, "the staging of a KeyValueSink", _STAGING_PLACES)
         self._staging = Staging(folder, keep)
         self._view = ViewWriter(url, self._staging, expires=expire is not None, undo=undo)
+        self._owner: ViewOwner | None = None
+        """Whose the view is, until that is noted there."""
         self._staged: Epoch | None = None
         self._attempt = ""
         self._loaded: tuple[StagedEpoch, Rows] | None = None
@@ -127,9 +130,16 @@ class KeyValueSink(Sink):
         if self._shares_staging:
             # an attempt's token is the same for all sinks of an epoch: none may clear another's
             self._staging.below = f"{check_name(pipeline)}/{check_name(sink)}"
-        owner = ViewOwner(pipeline, sink, self._shape.key)
-        self._view.in_session(lambda session: require_owner(session, owner))
-        self._staging.make()
+        self._owner = ViewOwner(pipeline, sink, self._shape.key)
+        if (found := self._view.found) is not None:
+            check_owner(found, self._owner)
+        self._staging.check()
+
+    def prepare_target(self) -> None:
+        if (owner := self._owner) is not None:
+            self._view.in_session(lambda session: note_owner(session, owner))
+            self._staging.make()
+            self._owner = None
 
     def close(self) -> None:
         self._view.close()
@@ -143,6 +153,7 @@ class KeyValueSink(Sink):
                 "%s: rows expire by the watermark, but the stream has none", self._view.shown
             )
         self._staged = self._loaded = None
+        self.prepare_target()
         folder = self._staging.folder(attempt, epoch.number)
         with staging_into(folder, self._staging.path):
             self._write(df, folder)
@@ -222,17 +233,19 @@ class KeyValueSink(Sink):
     def _is_shown(self, attempt: str) -> bool:
         """Whether an attempt in the staging folder was committed all the same."""
         for epoch in self._staging.epochs(attempt):
-            shown = receipt_of_epoch(self._view.store, epoch)
+            shown = self.committed("", epoch)
             if shown is not None and shown.attempt == attempt:
                 return True
         return False
 
     def committed(self, timeline: str, epoch: int) -> Receipt | None:
-        return receipt_of_epoch(self._view.store, epoch)
+        found = self._view.found
+        return None if found is None else receipt_of_epoch(found, epoch)
 
     def newest(self) -> Receipt | None:
-        shown = shown_version(self._view.store)
-        return receipt_of_epoch(self._view.store, shown.epoch) if shown is not None else None
+        found = self._view.found
+        shown = None if found is None else shown_version(found)
+        return None if shown is None else self.committed(shown.timeline, shown.epoch)
 
     def require_unpublish_after(self, epoch: int) -> None:
         self._view.way_back(epoch)

@@ -115,24 +115,31 @@ def unpacked_time(data: bytes) -> int:
     return time
 
 
-def require_owner(session: Session, ours: ViewOwner) -> None:
+def note_owner(session: Session, ours: ViewOwner) -> None:
     """Note whose view it is; :class:`RefusedError` when it is somebody else's."""
-    stored = _found(session, _OWNER, ViewOwner)
-    if stored is None:
+    if not check_owner(session, ours):
         session.put(EPOCHS, _OWNER, msgspec.json.encode(ours))
-        return
+
+
+def check_owner(reader: Reader, ours: ViewOwner) -> bool:
+    """Whether it is noted whose view it is; :class:`RefusedError` when it is somebody else's."""
+    stored = _found(reader, _OWNER, ViewOwner)
+    if stored is None:
+        return False
+    where = reader.url if isinstance(reader, SourceCheckpointStore) else reader.store.url
     if (stored.pipeline, stored.sink) != (ours.pipeline, ours.sink):
         raise RefusedError(
             f"the view belongs to the output {stored.sink!r} of the pipeline {stored.pipeline!r}",
-            where=session.store.url,
+            where=where,
             hint=f"Give {ours.sink!r} of {ours.pipeline!r} a view of its own.",
         )
     if stored.key != ours.key:
         raise RefusedError(
             f"the view's rows are known by {', '.join(stored.key)}, not by {', '.join(ours.key)}",
-            where=session.store.url,
+            where=where,
             hint="Keep the key, or write to a new view.",
         )
+    return True
 
 
 @dataclass

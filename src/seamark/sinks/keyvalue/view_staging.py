@@ -60,6 +60,11 @@ class Staging:
         """The view's own folder."""
         return f"{self._given}/{self.below}" if self.below else self._given
 
+    def check(self) -> None:
+        """:class:`StoreUnavailableError` when a link leads to the folder."""
+        with translate_os_errors("looking at", self.path):
+            require_inside(self._given, f"{self.path}/")
+
     def make(self) -> None:
         """Make the folder so that its name survives a power cut."""
         with translate_os_errors("making", self.path):

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from seamark._common.logs import logger_named
+from seamark._common.os_errors import translate_os_errors
 from seamark.errors import (
     DamageError,
     InvalidInputError,
@@ -20,9 +21,10 @@ from seamark.errors import (
 )
 from seamark.progress.ledger import SessionOvertaken
 from seamark.progress.redis.client import check_url, shown_url
+from seamark.progress.rocksdb.database import refuse_foreign_files
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
-from seamark.progress.urls import open_ledger
+from seamark.progress.urls import open_ledger, rocksdb_path
 from seamark.sinks.contract import Epoch, Identity, another_lineage
 from seamark.sinks.folders import is_there
 from seamark.sinks.keyvalue.view import (
@@ -161,6 +163,17 @@ class ViewWriter:
 
                 warn_of_losses(ledger)
         return self._opened
+
+    @property
+    def found(self) -> SourceCheckpointStore | None:
+        """The store, opened; None when it is in RocksDB and was never made."""
+        if self._opened is not None or self.is_redis:
+            return self.store
+        folder = rocksdb_path(self._url)
+        if is_there(folder):
+            with translate_os_errors("listing", folder):
+                refuse_foreign_files(folder)
+        return self.store if is_there(f"{folder}/CURRENT") else None
 
     def close(self) -> None:
         """Let go of the store; it is opened again when it is needed."""

@@ -9,7 +9,8 @@ Tests: ``tests/sinks/test_postgres.py``.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -95,6 +96,8 @@ class PostgresSink(Sink):
         self._connections = connections
         self._open_as("", "")
         self._table: Table | None = None
+        self._is_ready = False
+        """Whether the ledger was made, or brought up to date, in this run."""
         self._has_unnumbered_rows = False
         self._columns: list[str] = []
         self._staged: Prepared | None = None
@@ -113,15 +116,42 @@ class PostgresSink(Sink):
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         self._open_as(pipeline, sink)
         self._last = None
+        self._is_ready = False
         with self._address.transaction() as connection:
             self._table = read_table(connection, self._address)
             self._columns = check_table(self._table, schema, self._options, self._address.shown)
             self._ledger.create(connection)
-            require_same_table(connection, self._ledger, self._table.oid)
-            column = self._options.epoch_column
-            if column is not None:
-                self._refuse_another_output(connection)
-                self._has_unnumbered_rows = bool(self._ledger.unnumbered(connection, column))
+            self._check_ledger(connection, self._table)
+            connection.rollback()
+
+    def prepare_target(self) -> None:
+        if self._table is not None and not self._is_ready:
+            with self._writing() as connection:
+                self._check_ledger(connection, self._table)
+            self._is_ready = True
+
+    def _check_ledger(self, connection: Rows, table: Table) -> None:
+        require_same_table(connection, self._ledger, table.oid)
+        column = self._options.epoch_column
+        if column is not None:
+            self._refuse_another_output(connection)
+            self._has_unnumbered_rows = bool(self._ledger.unnumbered(connection, column))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Rows]:
+        """A transaction that has the ledger, which it makes where there is none."""
+        with self._address.transaction() as connection:
+            if not self._is_ready:
+                self._ledger.create(connection)
+            yield connection
+
+    @contextmanager
+    def _looking(self) -> Iterator[Rows]:
+        """The same, rolled back while the target may not be changed."""
+        with self._writing() as connection:
+            yield connection
+            if not self._is_ready:
+                connection.rollback()
 
     def _open_as(self, pipeline: str, sink: str) -> None:
         self._ledger = Ledger(self._address, pipeline, sink)
@@ -150,6 +180,7 @@ class PostgresSink(Sink):
         check_token(attempt, "an attempt")
         self._staged = None
         table, options = self._opened(), self._options
+        self.prepare_target()
         column = options.epoch_column
         with self._address.transaction() as connection:
             if self._last is not None:
@@ -228,7 +259,7 @@ class PostgresSink(Sink):
         self._last = prepared
 
     def _show(self, prepared: Prepared) -> None:
-        with self._address.transaction() as connection:
+        with self._writing() as connection:
             ledger = Ledger(self._address, prepared.pipeline, prepared.sink)
             column = prepared.epoch_column
             if not ledger.enter(connection, _receipt(prepared), prepared.rows, column):
@@ -291,15 +322,15 @@ class PostgresSink(Sink):
             return sorted(self._staging.attempts(connection))
 
     def committed(self, timeline: str, epoch: int) -> Receipt | None:
-        with self._address.transaction() as connection:
+        with self._looking() as connection:
             return self._ledger.entry(connection, epoch)
 
     def newest(self) -> Receipt | None:
-        with self._address.transaction() as connection:
+        with self._looking() as connection:
             return self._ledger.entry(connection)
 
     def require_unpublish_after(self, epoch: int) -> None:
-        with self._address.transaction() as connection:
+        with self._looking() as connection:
             self._require_can_take_back(connection, epoch)
 
     def _require_can_take_back(self, connection: Rows, epoch: int) -> str:
@@ -319,7 +350,7 @@ class PostgresSink(Sink):
 
     def unpublish_after(self, epoch: int) -> list[int]:
         self._last = None
-        with self._address.transaction() as connection:
+        with self._writing() as connection:
             column = self._require_can_take_back(connection, epoch)
             taken = self._ledger.forget_after(connection, epoch)
             if taken:

@@ -46,10 +46,16 @@ class Writer:
         self._open_sink = open_sink
         self._frame = frame
 
-    def new_handle(self) -> Sink:
-        """What a process that has just started would use."""
+    def opened(self) -> Sink:
+        """What a process uses while its start may yet be refused."""
         sink = self._open_sink()
         sink.open(PIPELINE, SINK, self._frame([]).schema)
+        return sink
+
+    def new_handle(self) -> Sink:
+        """What a process that has just started would use."""
+        sink = self.opened()
+        sink.prepare_target()
         return sink
 
     def stage(

@@ -58,6 +58,14 @@ class SinkLedger:
         for handle in (sink, writer.new_handle()):
             assert (handle.committed(OLD, 1), handle.newest()) == (None, None)
 
+    def test_a_target_that_is_not_prepared_yet_shows_nothing(self, writer: Writer) -> None:
+        sink = writer.opened()
+        assert (sink.committed(OLD, 1), sink.newest(), sink.leftovers()) == (None, None, [])
+        sink.abort("a1")
+        sink.prepare_target()
+        sink.prepare_target()
+        assert sink.newest() is None
+
     def test_a_new_handle_knows_all_about_what_was_committed(self, writer: Writer) -> None:
         reminded(writer)
         writer.show([1], epoch(1), "a1")

@@ -152,11 +152,11 @@ class SinkRepeats:
         assert sorted(visible()) == [3]
 
 
-def together(actions: list[Callable[[], None]]) -> None:
+def together(actions: list[Callable[[], object]]) -> None:
     """Start all actions at once; the first error of any."""
     start = threading.Barrier(len(actions))
 
-    def one(action: Callable[[], None]) -> None:
+    def one(action: Callable[[], object]) -> None:
         start.wait(30)
         action()
 
