@@ -17,7 +17,7 @@ from seamark import Pipeline
 from seamark.errors import RefusedError
 from seamark.pipeline.run_builder import QueryStarter
 from seamark.sinks import FileSink, ForeachBatchSink
-from seamark.spark.plans.executed_plan import EXCHANGE_REUSE
+from seamark.spark.plans.executed_plan import CACHE_PRUNING, EXCHANGE_REUSE
 from seamark.store import open_store
 from tests.pipeline.support import workloads
 from tests.pipeline.support.workloads import deduplicated, orders, rows_in, windowed
@@ -113,6 +113,27 @@ def test_outputs_with_a_state_of_their_own_have_the_same_rows_whatever_the_sessi
         pipeline(spark, folder, tmp_path, bars_twice).run()
     again = pipeline(spark, folder, tmp_path, bars_twice, share_state=False).run()
     assert again.report.chosen_id is not None
+
+
+@pytest.mark.warm
+def test_no_filter_on_shared_rows_or_in_a_function_loses_what_is_no_number(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    passed: list[Any] = []
+    p = Pipeline("shared", tmp_path / "store")
+    source = p.source("orders", orders(spark, folder))
+    single = deduplicated(source.withColumn("x", f.expr("IF(k = 1, double('NaN'), 1.0)")))
+    for name, condition in {"all": "true", "high": "x >= 5", "low": "x < 5"}.items():
+        p.sink(name, single.where(condition), FileSink(tmp_path / name))
+    collect = lambda df, _: passed.extend(df.where("x >= 5").collect())  # noqa: E731
+    p.sink("function", single, ForeachBatchSink(collect, idempotent=True))
+    with workloads.settings_of(spark, {CACHE_PRUNING: "true"}):
+        p.run()
+    high, low = rows_in(tmp_path / "high"), rows_in(tmp_path / "low")
+    assert any("NaN" in row for row in high), "it is larger than every number"
+    assert low.total() > 0
+    assert high + low == rows_in(tmp_path / "all")
+    assert len(passed) == high.total()
 
 
 @pytest.mark.spark

@@ -45,6 +45,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "TransformWithStateInPySpark": "transformWithState",
 }
 EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
+CACHE_PRUNING: Final = "spark.sql.inMemoryColumnarStorage.partitionPruning"
 EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
 _OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
 _RULES_THAT_REMOVE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -194,10 +195,14 @@ def settings_for(
 ) -> dict[str, str]:
     """What a query must run with, so that every batch runs these operators.
 
-    Exchanges are never reused below state: Spark loses the watermark of the second reader.
-    ``removable`` is what :func:`removable_nodes` says of the query's plans.
+    Exchanges are never reused below state: Spark loses the watermark of the second reader. No part
+    of a persisted batch is left out by its statistics: they know nothing of NaN, which is larger
+    than every number, so a filter would lose it (4.0 to 4.3). ``removable`` is what
+    :func:`removable_nodes` says of the query's plans.
     """
-    settings = {EXCHANGE_REUSE: "false"} if list(operators) else {}
+    settings = {CACHE_PRUNING: "false"}
+    if list(operators):
+        settings[EXCHANGE_REUSE] = "false"
     ours = [f"{_OPTIMIZER}.{rule}" for name in removable for rule in _RULES_THAT_REMOVE[name]]
     if ours:
         rules = [rule.strip() for rule in excluded_rules.split(",") if rule.strip()]
