@@ -85,7 +85,8 @@ def test_a_sink_that_has_lost_the_epoch_before_is_not_taken_past_it(path: Path) 
     lose(path, 2)
     with pytest.raises(DamageError, match="'bars' cannot be brought to epoch 3") as caught:
         start(path, chosen, before)
-    assert "it shows epoch 1, and had committed epoch 2" in str(caught.value)
+    assert "it shows epoch 1 of" in str(caught.value)
+    assert "had committed epoch 2" in str(caught.value)
     assert sorted(p.name for p in path.glob("epoch=*")) == ["epoch=000001"]
 
 
@@ -96,6 +97,19 @@ def test_a_sink_that_shows_nothing_any_more_is_not_taken_past_it(path: Path) -> 
     with pytest.raises(DamageError, match="'bars' cannot be brought to epoch 2") as caught:
         start(path, chosen, before)
     assert "it shows nothing, and had committed epoch 1" in str(caught.value)
+
+
+def test_a_sink_that_is_back_before_a_rollback_is_not_taken_past_the_other_epoch(
+    path: Path,
+) -> None:
+    before = checkpoint(1, path, shown_epoch(path, 1))
+    chosen = decided(path, 2)
+    rolled_back = before.with_extra(timeline=NEW)  # the same number in the history that goes on
+    with pytest.raises(DamageError, match="'bars' cannot be brought to epoch 2") as caught:
+        start(path, chosen, rolled_back)
+    assert f"epoch 1 of timeline {OLD}, and had committed epoch 1 of timeline {NEW}" in str(
+        caught.value
+    )
 
 
 def test_an_epoch_is_finished_in_a_sink_that_has_the_one_before(path: Path) -> None:

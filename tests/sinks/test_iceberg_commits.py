@@ -519,6 +519,20 @@ def test_no_epoch_is_shown_after_one_that_the_catalog_has_lost(
     assert iceberg.numbers(folder) == [1]
 
 
+def test_no_epoch_is_written_after_the_same_number_of_a_history_that_was_given_up(
+    writer: Writer, folder: Path
+) -> None:
+    sink = shown_to_2(writer, folder)
+    shutil.copy(folder / "catalog.db", folder / "standby.db")
+    assert sink.unpublish_after(1) == [2]
+    sink = writer.stage([20], epoch(2, NEW), "b2")
+    sink.commit(sink.prepare())
+    fail_over(folder)  # to a catalog from before the rollback
+    with pytest.raises(LineageError, match="no longer shows epoch 2, which was committed"):
+        writer.stage([30], epoch(3, NEW), "b3", by=sink)
+    assert iceberg.numbers(folder) == [1, 2]
+
+
 def test_an_epoch_that_this_run_has_taken_back_is_not_missed(writer: Writer, folder: Path) -> None:
     sink = shown_to_2(writer, folder)
     assert sink.unpublish_after(1) == [2]

@@ -92,6 +92,18 @@ def test_a_server_that_goes_back_and_cannot_be_brought_up_stops_the_run(
     assert world.rows() == {}
 
 
+def test_a_server_that_goes_back_to_before_a_rollback_stops_the_run(redis_world: World) -> None:
+    world = redis_world
+    world.run(range(1, 4))
+    older = world.save()
+    sink = world.handle()
+    assert sink.unpublish_after(2) == [3]
+    world.show(sink, told(3, NEW), {"n": 30, "at": 30})
+    world.bring_back(older)  # it shows epoch 3 of the history that was given up
+    with pytest.raises(LineageError, match="epoch 4 cannot follow it"):
+        world.prepare(sink, told(4, NEW), {"n": 40, "at": 40})
+
+
 def test_the_redis_of_an_older_log_is_brought_up(tmp_path: Path) -> None:
     data, aside = tmp_path / "redis", tmp_path / "aside"
     data.mkdir()

@@ -140,11 +140,19 @@ def _require_before(output: Output, chosen: CheckpointManifest, before: Checkpoi
     status = before.sink_commit_statuses.get(name)
     if status is None or old is None or new is None or not has_same_target(old, new):
         return  # it began with the chosen epoch
-    newest = output.sink.newest()
-    if newest is None or newest.epoch < before.epoch:
-        shows = "nothing" if newest is None else f"epoch {newest.epoch}"
-        why = f"it shows {shows}, and had committed epoch {before.epoch}"
-        raise _fell_behind(name, chosen, why)
+    newest, timeline = output.sink.newest(), shown_timeline(before)
+    if newest is None:
+        shows = "nothing"
+    elif newest.epoch > before.epoch:
+        return
+    else:
+        found = (newest.epoch, newest.timeline, newest.fingerprint)
+        if found == (before.epoch, timeline, before.fingerprint):
+            return
+        # a target that goes back to before a rollback has the same number of another history
+        shows = f"epoch {newest.epoch} of timeline {newest.timeline}"
+    had = f"epoch {before.epoch} of timeline {timeline}"
+    raise _fell_behind(name, chosen, f"it shows {shows}, and had committed {had}")
 
 
 def _commit(

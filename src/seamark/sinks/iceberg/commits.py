@@ -70,13 +70,19 @@ class Committer:
     def require_last(self, table: Table) -> None:
         """:class:`LineageError` when the table has lost what this run has shown last.
 
-        A catalog that fails over may go back to earlier metadata, in which the mark is earlier too.
+        A catalog that fails over may go back to earlier metadata, in which the mark is earlier too,
+        or, from before a rollback, of the same epoch in another history.
         """
         last = self._last
         if last is None:
             return
         mark = last.output.shown_mark(table.metadata)
-        if mark is None or mark.epoch < last.epoch:
+        if (
+            mark is None
+            or mark.epoch < last.epoch
+            or mark.timeline != last.timeline
+            or (mark.epoch == last.epoch and not mark.is_of(last))
+        ):
             raise no_longer_shown(last, "table", self._place.described)
 
     def remembered(self, identity: Identity) -> tuple[int, str] | None:

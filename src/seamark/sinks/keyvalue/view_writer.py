@@ -226,9 +226,11 @@ class ViewWriter:
         shown, last = shown_version(self.store), self._last
         if last is not None and (shown is None or shown.epoch < last.epoch):
             return last  # the server has lost something: the commit brings it up again first
+        # a server that goes back to before a rollback shows the same number of another history
+        is_last = last is None or shown is None or shown.epoch > last.epoch or shown == last
         if (
             shown is None
-            or shown.epoch + 1 == epoch.number
+            or (shown.epoch + 1 == epoch.number and is_last)
             or receipt_of_epoch(self.store, epoch.number) is not None  # the commit reports it
         ):
             return shown
