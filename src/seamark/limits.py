@@ -152,6 +152,9 @@ MOST_PINS: Final = 10_000
 MOST_OWNER_IDS: Final = 100_000
 """Pins, and ids of any other kind, that ``owner.json`` may name. It is read very often."""
 
+MOST_LINKS_IN_VAIN: Final = 20_000
+"""Checkpoints that ``bisect`` goes through, chains of parents and all, for restores that fail."""
+
 LARGEST_SHOWN: Final = 16 * MIB
 """A range of a sidecar that is read as a whole only to list the files in it."""
 

@@ -58,3 +58,25 @@ def test_known_ends_shorten_the_search(cli: Cli, store: Path) -> None:
     found = cli.document("bisect", store, "--test", test, "--good", ids[3], "--bad", ids[6])
     assert found["first_bad"]["epoch"] == 6
     assert len(found["tests"]) <= 2
+
+
+def words(cli: Cli) -> str:
+    """What was printed, whatever the width of a line."""
+    return " ".join((cli.out + cli.err).split())
+
+
+def test_epochs_that_build_on_a_lost_checkpoint_are_counted_and_not_tried(
+    cli: Cli, store: Path
+) -> None:
+    ids = [row["id"] for row in cli.document("list", store)["checkpoints"]][::-1]
+    (manifest,) = store.glob(f"**/*{ids[4]:06}*/manifest.json")
+    manifest.unlink()
+    assert cli("bisect", store, "--test", "test {epoch} -lt 3") == 0
+    assert "4 epochs were left out: a checkpoint that they build on is gone" in words(cli)
+    found = cli.document("bisect", store, "--test", "true")
+    assert found["left_out"] == 4
+    assert {each["verdict"] for each in found["tests"]} == {"good"}
+    manifest_of_first = next(store.glob(f"**/*{ids[0]:06}*/manifest.json"))
+    manifest_of_first.unlink()
+    assert cli("bisect", store, "--test", "true") == 0
+    assert "No epoch could be tested." in words(cli)

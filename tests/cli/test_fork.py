@@ -109,3 +109,17 @@ def test_two_stores_are_compared_by_what_their_checkpoints_say(
     assert [each["epoch"] for each in found["epochs"]] == [3]
     assert cli("compare", tmp_path / "a", tmp_path / "c", "--epochs", "x") == 2
     assert cli("compare", tmp_path / "a", tmp_path / "nothing") == 4
+
+
+def test_epochs_and_outputs_without_digests_are_counted_when_two_stores_are_compared(
+    cli: Cli, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        with open_store(tmp_path / name) as store:
+            filled(store, 2).add(inputs={"trades": {"read": "the same"}})
+    assert cli("compare", tmp_path / "a", tmp_path / "b", "--epochs", "3") == 0, cli.err
+    assert "1 epoch on the same rows: 0 differ · 1 without digests" in cli.out
+    found = cli.document("compare", tmp_path / "a", tmp_path / "b", "--epochs", "3")
+    assert found["without_digests"] == found["sinks"] == ["bars"]
+    assert found["epochs"][0]["outputs"] == {}
+    assert found["epochs"][0]["without_digests"] == 1

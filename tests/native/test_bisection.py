@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seamark import limits
 from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.errors import CheckpointNotFoundError, InvalidInputError
+from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.manifest import CheckpointManifest
+from seamark.native import bisection
 from seamark.native.bisection import Candidate, Span, Verdict, bisect, restored_test, span_of
 from seamark.native.snapshot import take_snapshot
-from seamark.store import open_store
+from seamark.store import CheckpointStore, open_store
+from seamark.store.inspection import scan
+from seamark.store.layout import ObjectLayout
 from tests.cli.support.stores import flip
 from tests.native.support.growing import GrowingDirectory
+from tests.support.counted_blobs import CountedBlobs
 
 
 def span(epochs: int) -> Span:
@@ -98,7 +104,7 @@ def test_only_what_lies_between_good_and_bad_is_tested(tmp_path: Path) -> None:
             span_of(store, good=999)
 
 
-def test_a_damaged_checkpoint_and_what_builds_on_it_are_skipped(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_and_what_builds_on_it_are_left_out(tmp_path: Path) -> None:
     url = filled(tmp_path, 7)
     with open_store(url) as store:
         candidates = span_of(store).candidates
@@ -117,4 +123,55 @@ def test_a_damaged_checkpoint_and_what_builds_on_it_are_skipped(tmp_path: Path) 
     assert found.last_good == candidates[2]
     assert judged
     assert not {candidate.epoch for candidate in candidates[3:]}.intersection(judged)
-    assert [each.verdict for each in found.tried].count(Verdict.SKIPPED) == 3
+    assert found.left_out == 3
+    assert len(found.tried) <= 2
+    # one of them may be the first bad one, and nobody knows
+    assert [each.epoch for each in found.between] == [5, 6, 7]
+
+
+def chain(links: int) -> tuple[CheckpointStore, CountedBlobs]:
+    """Checkpoints that each build on the one before and hold no directory of Spark."""
+    blobs = CountedBlobs()
+    store = CheckpointStore(blobs, ObjectLayout())
+    store.save(CheckpointManifest.new(1, epoch=1))
+    for i in range(2, links + 1):
+        store.save(CheckpointManifest.new(i, epoch=i, is_incremental=True, parent_id=i - 1))
+    return store, blobs
+
+
+def never(epoch: int, directory: Path) -> Verdict:
+    raise AssertionError(f"epoch {epoch} was restored to {directory}")
+
+
+def test_a_long_chain_whose_beginning_is_gone_is_followed_once() -> None:
+    links = 60
+    store, blobs = chain(links)
+    blobs.delete([store._parts.layout.manifest(1)])
+    blobs.forget()
+    found = bisect(span_of(store), restored_test(store, never))
+    assert found.tried == ()
+    assert found.left_out == links - 1
+    assert [each.epoch for each in found.between] == list(range(2, links + 1))
+    assert blobs.reads < 3 * links
+
+
+def test_a_parent_that_a_listing_has_missed_is_looked_for_before_anything_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, _ = chain(3)
+    without = [each for each in scan(store) if each.checkpoint_id != 1]
+    monkeypatch.setattr(bisection, "scan", lambda _: iter(without))
+    assert [each.links for each in span_of(store).candidates] == [1, 2]
+
+
+def test_restores_that_fail_again_and_again_end_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, blobs = chain(60)
+    monkeypatch.setattr(limits, "MOST_LINKS_IN_VAIN", 200)
+    span = span_of(store)
+    blobs.forget()
+    with pytest.raises(DamageError, match="cannot be restored") as raised:
+        bisect(span, restored_test(store, never))
+    assert "verify" in str(raised.value.hint)
+    assert blobs.reads < 10 * 200

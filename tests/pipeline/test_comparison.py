@@ -196,3 +196,32 @@ def test_outputs_are_gone_through_once_however_many_there_are() -> None:
     store = ComparedStore("/a", tuple(History("a").ran("1", rows(1)).manifests))
     assert store.sinks is store.sinks
     assert store.manifests[0].output_digests is store.manifests[0].output_digests
+
+
+def test_outputs_without_digests_are_told_once_and_not_for_every_epoch() -> None:
+    outputs = ["bars", *(f"out {number}" for number in range(100))]
+    a, b = History("a"), History("b")
+    for epoch in range(20):
+        for each in (a, b):
+            each.ran(str(epoch), rows(epoch) if epoch else None)
+            each.manifests[0] = each.manifests[0].replace(sink_names=outputs)
+    found = compared(a, b)
+    assert [[each.sink for each in epoch.outputs] for epoch in found.epochs[:3]] == [
+        [],
+        ["bars"],
+        ["bars"],
+    ]
+    assert [epoch.undigested for epoch in found.epochs[:3]] == [101, 100, 100]
+    assert found.undigested == tuple(outputs[1:])
+    assert "no digests" in found.notes[-2]
+    assert found.notes[-1] == "100 of 101 outputs have no digest in any such epoch"
+
+
+def test_an_output_with_digests_of_another_formula_on_both_sides_is_still_named() -> None:
+    a, b = History("a").ran("1", rows(1)), History("b").ran("1", rows(1))
+    for each in (a, b):
+        bars = {**msgspec.to_builtins(each.manifests[0].output_digests)["bars"], "formula": 1}
+        each.manifests[0] = each.manifests[0].replace(output_digests={"bars": bars})
+    found = compared(a, b).epochs[0]
+    assert [(each.sink, each.verdict) for each in found.outputs] == [("bars", Verdict.UNKNOWN)]
+    assert found.undigested == 0

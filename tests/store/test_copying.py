@@ -9,12 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import obstore
 import pytest
 from obstore.store import MemoryStore
 
 from seamark._common.json_documents import seal, unseal
 from seamark.blobs import object_store
+from seamark.blobs.contract import Blobs, Tag
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
@@ -26,12 +28,13 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.limits import LARGEST_GENERATION, MOST_SUPERSEDED_RANGES
-from seamark.store import CheckpointStore, open_store
+from seamark.store import CheckpointStore, open_store, ownership
 from seamark.store.copy import decisions
 from seamark.store.copy.plan import CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.store.owner import Owner, Pin, live_pins
+from seamark.store.ownership import write_owner
 from tests.store.support.copies import BIG, COUNTING, commit, fill, problems, save
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount
@@ -627,3 +630,23 @@ def test_the_pins_of_a_target_are_gone_through_once(monkeypatch: pytest.MonkeyPa
     owner = Owner(pins=pins)
     assert decisions.pins_to_copy(owner, owner, [1]) == pins
     assert looks == 2
+
+
+def test_many_pins_come_along_in_one_write(
+    target: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins = {f"pin {number}": Pin(1, 0) for number in range(50)}
+    source = in_memory()
+    save(source, 1)
+    source._parts.ownership.amend(lambda now: msgspec.structs.replace(now, pins=pins))
+    plan = plan_copy(source, target, pins=True)
+    written: list[Owner] = []
+
+    def counted(blobs: Blobs, owner: Owner, before: Tag | None) -> None:
+        written.append(owner)
+        write_owner(blobs, owner, before)
+
+    monkeypatch.setattr(ownership, "write_owner", counted)
+    copy_checkpoints(source, target, plan)
+    assert target.pins() == pins
+    assert [len(owner.pins) for owner in written] == [0, 50]

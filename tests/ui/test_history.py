@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
 from seamark.store.owner import Owner
-from seamark.ui.bounds import MOST_POINTS
+from seamark.ui.bounds import MOST_NAMES, MOST_POINTS
 from seamark.ui.history import history_document, window_of
 from seamark.ui.points import Point
 from seamark.ui.store_watch import StoreState
@@ -85,3 +87,51 @@ def test_any_window_is_bounded_and_in_order(
     assert len(window.drawn) <= 20
     assert set(window.drawn) <= ids
     assert all(window.first <= i <= window.last for i in window.drawn)
+
+
+def picture(points: list[Point]) -> dict[str, Any]:
+    ids = tuple(point.id for point in points)
+    state = StoreState("/store", Owner(), ids, frozenset(ids))
+    return history_document(state, window_of(ids, None, None), dict(zip(ids, points, strict=True)))
+
+
+def test_a_picture_has_so_many_names_and_sums_up_the_rest() -> None:
+    """Checkpoints that each name other steps, sources and sinks make no square of their number."""
+    points = [
+        Point(
+            number,
+            phases={"commit": 1.0} | {f"{number}.{each}": 0.5 for each in range(MOST_NAMES - 1)},
+            lag={f"{number}.{each}": 2 for each in range(MOST_NAMES)},
+            rows={f"{number}.{each}": 3 for each in range(MOST_NAMES)} if number > 1 else {},
+        )
+        for number in range(1, 31)
+    ]
+    data = picture(points)
+    others = 30 * (MOST_NAMES - 1) + 1 - MOST_NAMES
+    assert len(data["phases"]) == MOST_NAMES + 1
+    assert data["phases"]["commit"] == [1.0] * 30
+    assert data["phases"][f"{others} others"][-1] == 0.5 * (MOST_NAMES - 1)
+    for column, values in (("lag", [2] * 30), ("rows", [None] + [3] * 29)):
+        assert len(data[column]) == MOST_NAMES + 1
+        sums = [sum(filter(None, each)) for each in zip(*data[column].values(), strict=True)]
+        assert sums == [(value or 0) * MOST_NAMES for value in values]
+        assert (
+            f"{30 * MOST_NAMES - MOST_NAMES * (2 if column == 'rows' else 1)} others"
+            in data[column]
+        )
+    assert all(each[0] is None for each in data["rows"].values())
+
+
+def test_names_that_most_checkpoints_have_are_drawn_in_their_usual_order() -> None:
+    odd = {f"odd {each}": 1 for each in range(MOST_NAMES)}
+    points = [Point(1, rows=odd), Point(2, rows={"b": 1, "a": 1}), Point(3, rows={"b": 1, "a": 1})]
+    names = list(picture(points)["rows"])
+    assert names == [*list(odd)[: MOST_NAMES - 2], "b", "a", "2 others"]
+    assert list(picture(points[1:])["rows"]) == ["b", "a"]
+
+
+def test_a_sink_of_the_name_of_the_rest_keeps_its_rows() -> None:
+    odd = {f"odd {each}": 1 for each in range(MOST_NAMES)}
+    data = picture([Point(1, rows=odd), *(Point(n, rows={"1 others": 7}) for n in (2, 3))])
+    assert data["rows"]["1 others"] == [None, 7, 7]
+    assert data["rows"]["(1 others)"] == [1, None, None]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from seamark.ui import answers
+from seamark.reports.document import Document
+from seamark.ui import answers, history, views
 from seamark.ui.rendering import Rendering
 from tests.ui.support.serving import Client, CountedBlobs, serving
 from tests.ui.support.stores import epoch_manifest
@@ -80,3 +81,19 @@ def test_a_page_is_made_once_for_all_who_look_at_it(monkeypatch: pytest.MonkeyPa
     requests_of(VIEWERS, blobs)
     assert made.count("history.html") == 1
     assert made.count("overview.html") == 1
+
+
+def test_a_picture_is_made_once_for_all_who_look_at_it_and_beside_the_other_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+
+    def counted(*args: Any) -> Document:
+        made.append(threading.current_thread().name)
+        return history.history_document(*args)
+
+    monkeypatch.setattr(views, "history_document", counted)
+    monkeypatch.setattr(answers, "KEEP_ANSWERS", 3600.0)
+    requests_of(VIEWERS, big_store(100))
+    (thread,) = made
+    assert thread.startswith("seamark-ui-trades")

@@ -10,8 +10,9 @@ from typing import Final
 
 import click
 
+from seamark._common.text import grouped
 from seamark.cli.commands import PLACE, Command, settings
-from seamark.cli.layout import plural, print_paragraph, print_rows
+from seamark.cli.layout import plural, print_paragraph, print_rows, print_warnings
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
 from seamark.cli.store_argument import opened_store
 from seamark.errors import RefusedError
@@ -91,6 +92,7 @@ def _document(url: str, found: Bisection) -> Document:
         "first_bad": of(found.first_bad),
         "last_good": of(found.last_good),
         "skipped_between": [of(candidate) for candidate in found.between],
+        "left_out": found.left_out,
         "tests": [
             {"epoch": each.epoch, "id": each.checkpoint_id, "verdict": each.verdict.value}
             for each in found.tried
@@ -106,19 +108,22 @@ def _show(document: Document) -> None:
         right="EPOCH CHECKPOINT",
     )
     bad, good = document["first_bad"], document["last_good"]
-    if not tests and bad is None:
+    left_out = document["left_out"]
+    if not tests and bad is None and not left_out:
         text = "There is no epoch to test."
     elif bad is None and good is None:
         text = "No epoch could be tested."
     elif bad is None:
         text = "No epoch fails the test."
     elif document["skipped_between"]:
-        among = [str(each["epoch"]) for each in document["skipped_between"]]
-        text = (
-            f"The first bad epoch is {bad['epoch']}, or one that was skipped: {', '.join(among)}."
-        )
+        among = ", ".join(str(each["epoch"]) for each in document["skipped_between"])
+        text = f"The first bad epoch is {bad['epoch']}, or one that was skipped: {among}."
     else:
         text = f"The first bad epoch is {bad['epoch']} (checkpoint {bad['id']})."
     if bad is not None and good is not None:
         text += f" The last good one is {good['epoch']} (checkpoint {good['id']})."
     print_paragraph(f"{text} {plural(len(tests), 'test')}.", gap=bool(tests))
+    if left_out:
+        were = "epoch was" if left_out == 1 else "epochs were"
+        why = "a checkpoint that they build on is gone or damaged"
+        print_warnings([f"{grouped(left_out)} {were} left out: {why}"])

@@ -95,6 +95,7 @@ def _document(one: CheckpointStore, other: CheckpointStore, found: Comparison) -
         "since": found.since,
         "different": found.is_different,
         "sinks": list(found.sinks),
+        "without_digests": list(found.undigested),
         "only_a": list(found.only_a),
         "only_b": list(found.only_b),
         "epochs": [
@@ -103,6 +104,7 @@ def _document(one: CheckpointStore, other: CheckpointStore, found: Comparison) -
                 "inputs": each.inputs.value,
                 "watermarks": list(each.watermarks),
                 "outputs": _outputs(each.outputs),
+                "without_digests": each.undigested,
             }
             for each in found.epochs
         ],
@@ -140,10 +142,7 @@ def _show(document: Document) -> None:
     if document["epochs"]:
         bad = len({row[0] for row in differing})
         unlike = len(document["epochs"]) - len(same)
-        unknown = sum(
-            any(each["verdict"] == Verdict.UNKNOWN.value for each in epoch["outputs"].values())
-            for epoch in same
-        )
+        unknown = sum(map(_is_unknown, same))
         counts = [f"{plural(len(same), 'epoch')} on the same rows: {bad} differ"]
         counts += [f"{unknown} without digests"] if unknown else []
         counts += [f"{unlike} on other rows"] if unlike else []
@@ -159,6 +158,11 @@ def _show(document: Document) -> None:
     only = [f"only A has the output {name}" for name in document["only_a"]]
     only += [f"only B has the output {name}" for name in document["only_b"]]
     print_warnings([*document["notes"], *only])
+
+
+def _is_unknown(epoch: Document) -> bool:
+    verdicts = (each["verdict"] for each in epoch["outputs"].values())
+    return epoch["without_digests"] > 0 or Verdict.UNKNOWN.value in verdicts
 
 
 def _different(outputs: dict[str, Document]) -> list[tuple[str, str, str, str]]:

@@ -9,14 +9,19 @@ Tests: ``tests/native/test_bisection.py``.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
+from typing import Final
 
+from seamark import limits
 from seamark._common.logs import logger_named
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.manifest import CheckpointManifest
 from seamark.native.restore import restore_directory
 from seamark.store import CheckpointStore
 from seamark.store.inspection import scan
@@ -39,6 +44,8 @@ class Candidate:
 
     epoch: int
     checkpoint_id: int
+    links: int | None = field(default=0, compare=False)
+    """How many checkpoints it builds on; None when one of them is gone or cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,10 @@ class Bisection:
     last_good: Candidate | None
     """The epoch before it; None when the oldest one fails."""
     between: tuple[Candidate, ...]
-    """Epochs between the two that were skipped: one of them may be the first bad one."""
+    """Epochs between the two that were skipped or left out: one may be the first bad one."""
     tried: tuple[Tried, ...]
+    left_out: int = 0
+    """Epochs that were not tried, because a checkpoint that they build on is gone or damaged."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,12 @@ class Span:
     @property
     def most_tests(self) -> int:
         """How many tests it takes at most, if none is skipped."""
-        return len(self.candidates).bit_length()
+        return len(self.whole_places).bit_length()
+
+    @cached_property
+    def whole_places(self) -> list[int]:
+        """Places of those that can be tried."""
+        return [place for place, each in enumerate(self.candidates) if each.links is not None]
 
 
 Test = Callable[[Candidate], Verdict]
@@ -86,19 +100,16 @@ def bisect(span: Span, test: Test, told: Callable[[Tried], None] | None = None) 
     """The first epoch of a span for which ``test`` fails; ``told`` gets each test that was made."""
     candidates = span.candidates
     tried: list[Tried] = []
-    verdicts: dict[int, Verdict] = {}
+    untried = list(span.whole_places)
     good, bad = -1, len(candidates)  # places of the last good and the first bad one
 
-    def judged(place: int) -> Verdict:
+    while (at := _nearest_to_middle(good, bad, untried)) is not None:
+        place = untried.pop(at)
         candidate = candidates[place]
-        verdict = verdicts[place] = test(candidate)
+        verdict = test(candidate)
         tried.append(Tried(candidate.epoch, candidate.checkpoint_id, verdict))
         if told is not None:
             told(tried[-1])
-        return verdict
-
-    while (place := _middle(good, bad, verdicts)) is not None:
-        verdict = judged(place)
         if verdict is Verdict.GOOD:
             good = place
         elif verdict is Verdict.BAD:
@@ -108,30 +119,37 @@ def bisect(span: Span, test: Test, told: Callable[[Tried], None] | None = None) 
         last_good=candidates[good] if good >= 0 else span.good,
         between=tuple(candidates[good + 1 : bad]),
         tried=tuple(tried),
+        left_out=len(candidates) - len(span.whole_places),
     )
 
 
-def _middle(good: int, bad: int, known: dict[int, Verdict]) -> int | None:
-    """The place nearest to the middle that was not tried; None when there is none."""
-    open_places = [place for place in range(good + 1, bad) if place not in known]
-    if not open_places:
-        return None
+def _nearest_to_middle(good: int, bad: int, untried: Sequence[int]) -> int | None:
+    """Where in the untried places, ascending, the one nearest to the middle is; None without one.
+
+    Found by halving too: of very many epochs most may have been skipped.
+    """
     middle = (good + bad) // 2
-    return min(open_places, key=lambda place: abs(place - middle))
+    after = bisect_left(untried, middle)
+    around = (at for at in (after - 1, after) if 0 <= at < len(untried))
+    inside = (at for at in around if good < untried[at] < bad)
+    return min(inside, key=lambda at: abs(untried[at] - middle), default=None)
 
 
 def span_of(store: CheckpointStore, *, good: int | None = None, bad: int | None = None) -> Span:
     """The epochs of the store's history, each with its newest checkpoint.
 
     ``good`` and ``bad`` are ids of checkpoints that are known to pass and to fail: only what lies
-    between them is tested. A checkpoint that cannot be read is left out.
+    between them is tested. A checkpoint that cannot be read is left out, and one whose chain of
+    parents is broken is not tried: each manifest is read once, however long the chains are.
     """
     newest: dict[int, int] = {}
     epochs: dict[int, int] = {}
+    manifests: dict[int, int | None] = {}  # each with what it builds on
     for each in scan(store):  # newest first
         if each.manifest is None:
             log.warning("checkpoint %d is left out: %s", each.checkpoint_id, each.damage)
         elif not each.superseded:
+            manifests[each.checkpoint_id] = _parent_of(each.manifest)
             newest.setdefault(each.manifest.epoch, each.checkpoint_id)
             epochs[each.checkpoint_id] = each.manifest.epoch
     for name, given in (("good", good), ("bad", bad)):
@@ -144,8 +162,9 @@ def span_of(store: CheckpointStore, *, good: int | None = None, bad: int | None 
             f"the good epoch ({known_good.epoch}) must be before the bad one ({known_bad.epoch})",
             hint="A test passes up to some epoch and fails from the next one on.",
         )
+    links = _links(store, manifests)
     between = (
-        Candidate(epoch, newest[epoch])
+        Candidate(epoch, newest[epoch], links[newest[epoch]])
         for epoch in sorted(newest)
         if (known_good is None or known_good.epoch < epoch)
         and (known_bad is None or epoch < known_bad.epoch)
@@ -153,11 +172,59 @@ def span_of(store: CheckpointStore, *, good: int | None = None, bad: int | None 
     return Span(tuple(between), known_good, known_bad)
 
 
+_NOT_OLDER: Final = 0
+"""In place of a parent that is not older; no checkpoint has this id."""
+
+
+def _parent_of(manifest: CheckpointManifest) -> int | None:
+    try:
+        return manifest.builds_on
+    except DamageError:
+        return _NOT_OLDER
+
+
+def _links(store: CheckpointStore, parents: Mapping[int, int | None]) -> dict[int, int | None]:
+    """How many checkpoints each one builds on; None where one of them is not to be had."""
+    links: dict[int, int | None] = {}
+    for checkpoint_id in sorted(parents):  # what it builds on is older
+        parent = parents[checkpoint_id]
+        if parent is None:
+            links[checkpoint_id] = 0
+            continue
+        if parent not in links:
+            links[parent] = 0 if _is_there(store, parent) else None
+        before = links[parent]
+        links[checkpoint_id] = None if before is None else before + 1
+    return links
+
+
+def _is_there(store: CheckpointStore, checkpoint_id: int) -> bool:
+    """Whether a checkpoint that was not among those listed is there all the same."""
+    try:
+        return checkpoint_id != _NOT_OLDER and store.load_by_id(checkpoint_id) is not None
+    except DamageError:
+        return False
+
+
 def restored_test(store: CheckpointStore, judge: Callable[[int, Path], Verdict]) -> Test:
     """A test of the directory that a checkpoint restores to; ``judge`` gets its epoch and path.
 
-    The directory is removed afterwards. A checkpoint that cannot be restored is skipped.
+    The directory is removed afterwards. A checkpoint that cannot be restored is skipped;
+    :class:`DamageError` when very many cannot.
     """
+    in_vain = 0
+
+    def failed(candidate: Candidate) -> Verdict:
+        nonlocal in_vain
+        in_vain += 1 + (candidate.links or 0)
+        if in_vain > limits.MOST_LINKS_IN_VAIN:
+            raise DamageError(
+                f"very many epochs cannot be restored, epoch {candidate.epoch} among them",
+                where=store.url,
+                hint="'seamark verify' says which are whole. Name one that is, of which you know "
+                "the answer, as the good or the bad one (--good, --bad).",
+            )
+        return Verdict.SKIPPED
 
     def test(candidate: Candidate) -> Verdict:
         with tempfile.TemporaryDirectory(prefix="seamark-bisect-") as folder:
@@ -166,7 +233,7 @@ def restored_test(store: CheckpointStore, judge: Callable[[int, Path], Verdict])
                 restore_directory(store, candidate.checkpoint_id, LocalDirectory(str(directory)))
             except (DamageError, CheckpointNotFoundError) as error:
                 log.warning("epoch %d is skipped: %s", candidate.epoch, error)
-                return Verdict.SKIPPED
+                return failed(candidate)
             return judge(candidate.epoch, directory)
 
     return test

@@ -62,8 +62,15 @@ class EpochComparison:
     epoch: int
     inputs: Inputs
     outputs: tuple[OutputComparison, ...] = ()
-    """Only for the same rows."""
+    """Only for the same rows: those of which one side has a digest."""
+    undigested: int = 0
+    """How many others both have; which they are is the same in most epochs."""
     watermarks: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the rows of one output, or more, are not known."""
+        return self.undigested > 0 or _any(self.outputs, Verdict.UNKNOWN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +94,8 @@ class Comparison:
     cumulated: Cumulated | None = None
     sinks: tuple[str, ...] = ()
     """Outputs that both have, by name."""
+    undigested: tuple[str, ...] = ()
+    """Those of them that have no digest in any epoch on the same rows."""
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
@@ -155,7 +164,7 @@ def compare(
 ) -> Comparison:
     """Hold the epochs of two stores against each other, from ``first`` to ``last``."""
     since = common_past(a, b)
-    sinks = tuple(name for name in a.sinks if name in b.sinks)
+    sinks = {name: place for place, name in enumerate(n for n in a.sinks if n in b.sinks)}
     start = max(since or 0, a.begins_after, b.begins_after, first - 1)
     common = sorted(
         e for e in a.epochs.keys() & b.epochs.keys() if e > start and (last is None or e <= last)
@@ -165,15 +174,20 @@ def compare(
     cumulated = None
     if not (lines_up and epochs):
         cumulated = _cumulated(a.epochs, b.epochs, start, last, sinks)
+    undigested = _never_digested(epochs, sinks)
+    notes = [*_notes(epochs, cumulated, lines_up=lines_up)]
+    if undigested:
+        notes.append(f"{len(undigested)} of {len(sinks)} outputs have no digest in any such epoch")
     return Comparison(
         since=since or 0,
         is_related=since is not None,
         epochs=epochs,
         cumulated=cumulated,
-        sinks=sinks,
+        sinks=tuple(sinks),
+        undigested=undigested,
         only_a=tuple(name for name in a.sinks if name not in b.sinks),
         only_b=tuple(name for name in b.sinks if name not in a.sinks),
-        notes=tuple(_notes(epochs, cumulated, lines_up=lines_up)),
+        notes=tuple(notes),
     )
 
 
@@ -197,18 +211,32 @@ def common_past(a: ComparedStore, b: ComparedStore) -> int | None:
     return None
 
 
-def _epoch(a: CheckpointManifest, b: CheckpointManifest, sinks: Sequence[str]) -> EpochComparison:
+def _epoch(
+    a: CheckpointManifest, b: CheckpointManifest, sinks: Mapping[str, int]
+) -> EpochComparison:
+    """``sinks`` are the outputs that both have, with the place of each in their order."""
     inputs = _inputs(a, b)
+    if inputs is not Inputs.SAME:
+        return EpochComparison(epoch=a.epoch, inputs=inputs, watermarks=(a.watermark, b.watermark))
+    # a store may have very many outputs and epochs: what neither manifest names costs nothing
+    named = sinks.keys() & {*(a.output_digests or {}), *(b.output_digests or {})}
     return EpochComparison(
         epoch=a.epoch,
         inputs=inputs,
-        outputs=_compared(digests(a), digests(b), sinks) if inputs is Inputs.SAME else (),
+        outputs=_compared(digests(a), digests(b), sorted(named, key=sinks.__getitem__)),
+        undigested=len(sinks) - len(named),
         watermarks=(a.watermark, b.watermark),
     )
 
 
+def _never_digested(epochs: Iterable[EpochComparison], sinks: Iterable[str]) -> tuple[str, ...]:
+    same = [each for each in epochs if each.inputs is Inputs.SAME]
+    named = {output.sink for each in same for output in each.outputs}
+    return tuple(sink for sink in sinks if sink not in named) if same else ()
+
+
 def _compared(
-    a: Mapping[str, RowDigest], b: Mapping[str, RowDigest], sinks: Sequence[str]
+    a: Mapping[str, RowDigest], b: Mapping[str, RowDigest], sinks: Iterable[str]
 ) -> tuple[OutputComparison, ...]:
     return tuple(OutputComparison(sink, a.get(sink), b.get(sink)) for sink in sinks)
 
@@ -232,7 +260,7 @@ def digests(manifest: CheckpointManifest) -> dict[str, RowDigest]:
 
 
 def _cumulated(
-    a: Epochs, b: Epochs, start: int, last: int | None, sinks: Sequence[str]
+    a: Epochs, b: Epochs, start: int, last: int | None, sinks: Iterable[str]
 ) -> Cumulated | None:
     """The newest position that both have come to after ``start``, and the rows up to it."""
     reached = {at: e for e, at in _positions(a, start, last)}
@@ -297,5 +325,5 @@ def _notes(
     later = [each for each in epochs if each.watermarks[0] != each.watermarks[1]]
     if later:
         yield f"the watermarks differ from epoch {later[0].epoch} on"
-    if any(_any(each.outputs, Verdict.UNKNOWN) for each in epochs):
+    if any(each.is_unknown for each in epochs):
         yield "some epochs have no digests (digests=False, or an earlier Seamark)"

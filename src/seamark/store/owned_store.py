@@ -11,7 +11,7 @@ from datetime import timedelta
 from seamark._common.checks import check_duration, check_id, check_name
 from seamark.errors import InvalidInputError
 from seamark.store import owner_rebuild
-from seamark.store.owner import Owner, Pin, with_pin, without_pin
+from seamark.store.owner import Owner, Pin, with_pins, without_pin
 from seamark.store.ownership import Claim
 from seamark.store.reader import StoreReader
 from seamark.store.validation import CheckpointKind
@@ -78,7 +78,7 @@ class OwnedStore(StoreReader):
         pin = Pin(checkpoint_id, now_ms, expires_at)
         with self._lock:
             self._ownership.probe()
-            self._ownership.amend(lambda now: with_pin(now, name, pin))
+            self._ownership.amend(lambda now: with_pins(now, {name: pin}))
         return pin
 
     def unpin(self, name: str) -> None:

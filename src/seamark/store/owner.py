@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -297,21 +297,29 @@ def with_superseded(owner: Owner, first_id: int, last_id: int) -> Owner:
     )
 
 
-def with_pin(owner: Owner, name: str, pin: Pin) -> Owner:
-    """One more pin, unless its checkpoint is being pruned or the name is taken."""
-    if standing(owner, pin.checkpoint_id) in UNCOUNTED:
-        raise CheckpointNotFoundError(f"there is no checkpoint {pin.checkpoint_id}")
-    there = live_pins(owner).get(name)
-    if there is not None and there.checkpoint_id != pin.checkpoint_id:
+def with_pins(owner: Owner, pins: Mapping[str, Pin]) -> Owner:
+    """More pins, unless a checkpoint of theirs is being pruned or one of the names is taken.
+
+    Those that the owner has are gone through once, however many come.
+    """
+    there, all_pins = live_pins(owner), {**owner.pins, **pins}
+    for name, pin in pins.items():
+        if standing(owner, pin.checkpoint_id) in UNCOUNTED:
+            raise CheckpointNotFoundError(f"there is no checkpoint {pin.checkpoint_id}")
+        taken = there.get(name)
+        if taken is not None and taken.checkpoint_id != pin.checkpoint_id:
+            raise RefusedError(
+                f"the pin {name!r} is on checkpoint {taken.checkpoint_id}",
+                hint="Unpin it first, or choose another name.",
+            )
+    if len(all_pins) > max(MOST_PINS, len(owner.pins)):
+        new = len(all_pins) - len(owner.pins)
+        more = "" if new == 1 else f", {new} more were to come"
         raise RefusedError(
-            f"the pin {name!r} is on checkpoint {there.checkpoint_id}",
-            hint="Unpin it first, or choose another name.",
+            f"there are {len(owner.pins)} pins{more}, and {MOST_PINS} is the most",
+            hint="Unpin some first.",
         )
-    if len(owner.pins) >= MOST_PINS and name not in owner.pins:
-        raise RefusedError(
-            f"there are {len(owner.pins)} pins, and that is the most", hint="Unpin some first."
-        )
-    return msgspec.structs.replace(owner, pins={**owner.pins, name: pin})
+    return msgspec.structs.replace(owner, pins=all_pins)
 
 
 def without_pin(owner: Owner, name: str) -> Owner:

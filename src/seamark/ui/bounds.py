@@ -46,7 +46,7 @@ MOST_POINTS: Final = 400
 ROWS: Final = 50
 """Checkpoints on one page of a table."""
 MOST_NAMES: Final = 64
-"""Sinks, sources or steps of one checkpoint that a picture knows by name."""
+"""Sinks, sources or steps that a picture knows by name, of one checkpoint and of all."""
 LONGEST_NOTE: Final = 300
 MOST_CHECKS: Final = 2
 """Checks that run at a time, over all places."""

@@ -1,7 +1,8 @@
 """The history of a store as data for a picture and as rows of a table. Pure.
 
 A picture is made of a bounded number of checkpoints. Of more than that, one of each run of ids is
-taken; the runs begin at fixed ids, so that looking again needs no other manifests.
+taken; the runs begin at fixed ids, so that looking again needs no other manifests. It has a bounded
+number of names, too: each is a column, and every checkpoint of a store may name others.
 
 Tests: ``tests/ui/test_history.py``.
 """
@@ -9,16 +10,18 @@ Tests: ``tests/ui/test_history.py``.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from seamark.reports.document import Document
 from seamark.store.owner import Owner, known_pins
-from seamark.ui.bounds import MOST_POINTS
+from seamark.ui.bounds import MOST_NAMES, MOST_POINTS
 from seamark.ui.points import Point, damage_of, status_of
 from seamark.ui.store_watch import StoreState
 
 _MOST_EVENTS = 500
+T = TypeVar("T", int, float)
 
 
 class Window(NamedTuple):
@@ -83,9 +86,6 @@ def history_document(
     """
     shown = [points[i] for i in window.drawn if i in points]
     known = set(state.known)
-    phases = dict.fromkeys(name for point in shown for name in point.phases)
-    sources = dict.fromkeys(name for point in shown for name in point.lag)
-    sinks = dict.fromkeys(name for point in shown for name in point.rows)
     return {
         "store": state.url,
         "all": {
@@ -105,14 +105,32 @@ def history_document(
         "status": [status_of(p, state.owner, points, known) for p in shown],
         "full": [p.is_full for p in shown],
         "took": [p.took for p in shown],
-        "phases": {name: [p.phases.get(name, 0.0) for p in shown] for name in phases},
+        "phases": _columns([p.phases for p in shown], 0.0),
         "new_bytes": [p.new_bytes for p in shown],
         "restore_bytes": [p.restore_bytes for p in shown],
-        "rows": {name: [p.rows.get(name) for p in shown] for name in sinks},
-        "lag": {name: [p.lag.get(name) for p in shown] for name in sources},
+        "rows": _columns([p.rows for p in shown], None),
+        "lag": _columns([p.lag for p in shown], None),
         "watermark": [p.watermark for p in shown],
         "events": events_of(state, window, shown, points, forks or {}),
     }
+
+
+def _columns(named: Sequence[Mapping[str, T]], absent: T | None) -> dict[str, list[T | None]]:
+    """A column for each name, of the names that most have; the rest are summed up in one."""
+    counts = Counter(name for each in named for name in each)
+    kept = {name for name, _ in counts.most_common(MOST_NAMES)}
+    columns = {name: [each.get(name, absent) for each in named] for name in counts if name in kept}
+    if len(counts) > len(kept):
+        rest = f"{len(counts) - len(kept)} others"
+        while rest in kept:
+            rest = f"({rest})"
+        columns[rest] = [_summed(each, kept, absent) for each in named]
+    return columns
+
+
+def _summed(each: Mapping[str, T], kept: Collection[str], absent: T | None) -> T | None:
+    values = [value for name, value in each.items() if name not in kept]
+    return sum(values[1:], values[0]) if values else absent
 
 
 def events_of(

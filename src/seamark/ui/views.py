@@ -124,11 +124,18 @@ async def history(
 ) -> Document:
     """The data of the picture; by default its newest end. ``others`` may be forks of this store."""
     watch = store_of(place)
-    state = watch.state
-    forks = _forks(state.url, others)
-    marked = {*known_pins(state.owner), *forks, *(i for i, _ in state.owner.fences)}
-    window = window_of(state.ids, first, last, marked=marked, most=MOST_POINTS)
-    return history_document(state, window, await _points(place, watch, window.drawn), forks)
+
+    def made() -> Document:
+        state = watch.state
+        forks = _forks(state.url, others)
+        marked = {*known_pins(state.owner), *forks, *(i for i, _ in state.owner.fences)}
+        window = window_of(state.ids, first, last, marked=marked, most=MOST_POINTS)
+        watch.read(window.drawn)
+        return history_document(state, window, watch.points, forks)
+
+    # the same for all viewers until there is news, also of a fork
+    news = (place.revision, *(other.revision for other in others))
+    return await place.answers.get(("history", first, last, news), made)
 
 
 def _forks(url: str, others: Sequence[Place]) -> dict[int, list[str]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Protocol
 
 from seamark._common.text import default_writer
@@ -34,7 +33,7 @@ from seamark.store.copy.decisions import CopyItem, identity, owner_for, translat
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.manifests import StoredManifest, Tombstone
 from seamark.store.object_transfer import transfer_object
-from seamark.store.owner import Owner, with_pin
+from seamark.store.owner import Owner, with_pins
 from seamark.store.parts import StoreParts
 from seamark.store.validation import CheckpointKind, KnownCheckpoints
 
@@ -97,10 +96,10 @@ def copy_checkpoints(
     written = [i for i, result in done.items() if result.outcome == "copied"]
     _verify(target, written)
     present = {i for i, result in done.items() if not _is_missing(result)}
-    for name, pinned in plan.pins.items():
-        if pinned in present:
-            pin = partial(with_pin, name=name, pin=plan.source.pins[name])
-            target._parts.ownership.amend(pin)
+    pins = {name: plan.source.pins[name] for name, i in plan.pins.items() if i in present}
+    if pins:
+        # all in one write: owner.json is as large as they are many
+        target._parts.ownership.amend(lambda now: with_pins(now, pins))
     return sorted([*plan.unusable, *done.values()], key=lambda result: result.checkpoint_id)
 
 
