@@ -94,9 +94,9 @@ def test_a_server_that_goes_back_and_cannot_be_brought_up_stops_the_run(
 
 def test_a_server_that_goes_back_to_before_a_rollback_stops_the_run(redis_world: World) -> None:
     world = redis_world
-    world.run(range(1, 4))
+    world.run(range(1, 4), undo=True)
     older = world.save()
-    sink = world.handle()
+    sink = world.handle(undo=True)
     assert sink.unpublish_after(2) == [3]
     world.show(sink, told(3, NEW), {"n": 30, "at": 30})
     world.bring_back(older)  # it shows epoch 3 of the history that was given up
