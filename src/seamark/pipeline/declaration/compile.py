@@ -271,7 +271,7 @@ def _chance_warnings(branches: Mapping[str, Any]) -> list[str]:
         f"outputs {', '.join(names)} are made of the same random values, and each draws its own: "
         "of two halves of the rows, a row may be in both or in none. They share what is drawn when "
         "all that follows it looks at single rows (select, where, withColumn) and needs no Python "
-        "function and no hidden column of the source."
+        "function and no hidden column of the source, and above state only with share_state=True."
         for names in drawn_apart(branches)
     ]
 
