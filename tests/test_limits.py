@@ -36,7 +36,6 @@ from seamark.checkpoint_dir.closures import has_one_partition, needs_of
 from seamark.checkpoint_dir.file_logs.compactions import is_accepted, laid_out, restart_interval
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, log_problems
-from seamark.checkpoint_dir.files import rooted_at, schema_paths
 from seamark.checkpoint_dir.formats import hdfs_state
 from seamark.checkpoint_dir.formats.hdfs_state import lineage_of, read_changes, same_state
 from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
@@ -44,6 +43,7 @@ from seamark.checkpoint_dir.formats.rocksdb_zip import zip_problems
 from seamark.checkpoint_dir.operators import UNKNOWN, StatefulOperator
 from seamark.checkpoint_dir.places.directory import FileEntry, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.schema_paths import with_root
 from seamark.checkpoint_dir.state_files import MissingVersion, StateFile, needed_ssts
 from seamark.cli.sources import _parts as position_parts
 from seamark.errors import DamageError, RefusedError
@@ -328,12 +328,16 @@ def test_a_text_of_any_length_is_redacted_in_one_pass(piece: str) -> None:
 
 
 def test_schema_paths_are_found_in_one_pass() -> None:
-    hostile = '"' + "/state/1/_stateSchema/" * 40_000
-    assert rooted_at(hostile, "file:/new") == hostile
-    assert list(schema_paths(hostile)) == []
-    path = '{"path":"file:/old/state/3/_stateSchema/default/0_a"}'
-    assert rooted_at(path, "s3a://b") == '{"path":"s3a://b/state/3/_stateSchema/default/0_a"}'
-    assert list(schema_paths(path)) == [("file:/old", "/state/3/_stateSchema/default/0_a")]
+    note = "state/1/_metadata/v2/0"
+    repeated = "/state/1/_stateSchema/" * 40_000
+    with pytest.raises(DamageError, match="cannot be read"):
+        with_root(note, f'v2\n"{repeated}'.encode(), "file:/new")
+    with pytest.raises(DamageError, match="no file below state/1/_stateSchema/"):
+        with_root(note, f'v2\n{{"path":"{repeated}"}}'.encode(), "file:/new")
+    path = '"file:/old/state/1/_stateSchema/default/0_a",'
+    many = 'v2\n{"paths":[%s""]}' % (path * 40_000)
+    moved = with_root(note, many.encode(), "s3a://b").decode()
+    assert moved == many.replace("file:/old", "s3a://b")
 
 
 # partitions

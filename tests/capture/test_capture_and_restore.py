@@ -18,8 +18,8 @@ from seamark.capture.movers import Contents, DriverMover
 from seamark.capture.plans import install_plan, own_lines, read_plan
 from seamark.capture.restore import difference, keep, restore, restore_index
 from seamark.capture.uploads import Uploads
-from seamark.checkpoint_dir.files import ROOT_MARK, rooted_at
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
+from seamark.checkpoint_dir.schema_paths import ROOT_MARK, with_root
 from seamark.checkpoint_dir.state_files import MissingVersion, is_state
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
@@ -381,10 +381,12 @@ class TestPlans:
 
 
 def test_absolute_paths_lead_to_where_the_directory_is_now(tmp_path: Path) -> None:
-    old = '{"stateSchemaFilePaths":["file:/old/place/state/0/_stateSchema/default/0_ab"]}'
-    anywhere = rooted_at(old, ROOT_MARK)
-    assert "/old/place" not in anywhere
-    assert rooted_at(anywhere, f"file:{tmp_path}") == old.replace("/old/place", str(tmp_path))
+    path = "state/0/_metadata/v2/0"
+    old = 'v2\n{"stateSchemaFilePaths":["file:/old/place/state/0/_stateSchema/default/0_ab"]}'
+    anywhere = with_root(path, old.encode(), ROOT_MARK)
+    assert b"/old/place" not in anywhere
+    here = with_root(path, anywhere, f"file:{tmp_path}")
+    assert here.decode() == old.replace("/old/place", str(tmp_path))
 
 
 def test_the_files_of_the_log_are_kept_apart_from_state(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from seamark.checkpoint_dir.formats.hdfs_state import StateChange, read_changes
 from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import FileEntry
 from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.schema_paths import is_same_place
 from seamark.checkpoint_dir.state_files import StateFile
 from seamark.limits import LONGEST_PATH
 from seamark.native.inspect import inspection
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code
-from seamark.native.inspect.operators import _is_same_place, operators_of
+from seamark.native.inspect.operators import operators_of
 from seamark.native.inspect.replaced_files import strange_times
 from seamark.native.inspect.state import State, Store, _by_operator, _holes, _is_reached
 from tests.native.support.inspected import delta, looked_at, make_hdfs, rows_of, write
@@ -164,6 +165,6 @@ def test_a_path_that_no_disk_has_is_not_followed(monkeypatch: pytest.MonkeyPatch
         return path
 
     monkeypatch.setattr(os.path, "realpath", counted)
-    assert _is_same_place("file:/data/ck", "file:/data/ck", True)
-    assert not _is_same_place("file:" + "/a" * LONGEST_PATH, "file:/data/ck", True)
+    assert is_same_place("file:/data/ck", "file:/data/ck")
+    assert not is_same_place("file:" + "/a" * LONGEST_PATH, "file:/data/ck")
     assert max(map(len, followed)) <= LONGEST_PATH

@@ -12,6 +12,7 @@ Tests: ``tests/test_hostile_documents.py``.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -28,6 +29,22 @@ UNREADABLE: Final = (ValueError, RecursionError)
 SELF_CHECKSUM: Final = "self_checksum"
 _SEAL: Final = re.compile(rb',"%b":"([0-9a-f]{64})"\}\Z' % SELF_CHECKSUM.encode())
 _SEAL_LENGTH: Final = len(SELF_CHECKSUM) + len(',"":""}') + 64
+
+
+def decode_unambiguous(text: str) -> Any:
+    """The value of foreign JSON that another program reads as well.
+
+    One of :data:`UNREADABLE` also when an object names a member twice: programs differ in which of
+    them they take.
+    """
+    return json.loads(text, object_pairs_hook=_members)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("an object names a member twice")
+    return members
 
 
 def encode_document(encoder: msgspec.json.Encoder, document: msgspec.Struct) -> bytes:

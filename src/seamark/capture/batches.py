@@ -15,7 +15,8 @@ from seamark.capture.movers import Contents
 from seamark.capture.plans import newest_entries, planned_after, read_up_to
 from seamark.checkpoint_dir.closures import StoreClosure, needs_of
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to
-from seamark.checkpoint_dir.files import ROOT_MARK, CheckpointFiles, with_root
+from seamark.checkpoint_dir.files import CheckpointFiles
+from seamark.checkpoint_dir.schema_paths import ROOT_MARK, with_root
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.spark.batch_log import OffsetLogEntry, Plan, parse_commit, parse_offsets

@@ -13,8 +13,8 @@ from typing import Final
 from seamark.capture.file_index import FileIndex, StoredFile
 from seamark.capture.movers import LARGE, Contents, Mover, TakenFile
 from seamark.capture.state_moves import Move
-from seamark.checkpoint_dir.files import ROOT_MARK, with_root
 from seamark.checkpoint_dir.operators import StatefulOperator, StoreFolder
+from seamark.checkpoint_dir.schema_paths import ROOT_MARK, with_root
 from seamark.checkpoint_dir.state_files import (
     MissingVersion,
     closure,

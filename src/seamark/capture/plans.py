@@ -15,7 +15,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from seamark.capture.planned_files import Modified, modified_by, planned_files
+from seamark.capture.planned_files import (
+    DeclaredInput,
+    Modified,
+    modified_by,
+    planned_files,
+    require_declared_files,
+)
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -108,14 +114,18 @@ def _numbered(files: CheckpointFiles, folder: str) -> list[tuple[int, str]]:
     )
 
 
-def install_plan(copy: WorkingCopy, batch: int, plan: Plan) -> None:
+def install_plan(
+    copy: WorkingCopy, batch: int, plan: Plan, inputs: Sequence[DeclaredInput | None] = ()
+) -> None:
     """Make Spark run a batch on exactly the rows that it was planned for before.
 
-    :class:`DamageError`, and nothing is written, when the plan holds anything but entries of logs.
+    :class:`DamageError`, and nothing is written, when the plan holds anything but entries of logs;
+    :class:`RefusedError` when it names files that are in none of the ``inputs``.
     """
     for path in plan.sources:
         if not _PLANNED.fullmatch(check_path(path)):
             raise DamageError(f"a plan holds {path!r}, which is no entry of a source's log")
+    require_declared_files(plan, inputs)
     for path, entry in plan.sources.items():
         whole = _compacted(copy, path, entry) if path.endswith(".compact") else entry
         copy.write(path, whole.encode())

@@ -22,7 +22,8 @@ from seamark._common.files import Buffer
 from seamark.capture.file_index import FileIndex, StoredFile
 from seamark.capture.movers import Contents
 from seamark.capture.packed_files import entries_of
-from seamark.checkpoint_dir.files import CheckpointFiles, with_root
+from seamark.checkpoint_dir.files import CheckpointFiles
+from seamark.checkpoint_dir.schema_paths import with_root
 from seamark.checkpoint_dir.state_files import MissingVersion, closure, is_state, store_folder
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError

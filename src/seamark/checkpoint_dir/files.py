@@ -33,12 +33,8 @@ from seamark.checkpoint_dir.operators import (
 from seamark.checkpoint_dir.state_files import SST_FOLDER, ReadFile
 from seamark.errors import DamageError
 
-ROOT_MARK: Final = "{seamark:root}"
-"""Stands for the directory's own URI in files that hold absolute paths."""
-
 _NUMBER: Final = re.compile(r"[0-9]+")  # \d and isdigit() also take digits of other scripts
 _SOURCE_ENTRY: Final = re.compile(r"[0-9]+(\.compact)?")
-_STATE_PATH: Final = re.compile(r"/state/[0-9]+/_stateSchema/")
 
 
 def largest_read(relative: str) -> int:
@@ -167,11 +163,11 @@ class CheckpointFiles(ABC):
         """
         path = self.description_path(number)
         try:
-            text = self.read(path).decode(errors="replace")
+            data = self.read(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            return parse_description(number, text)
+            return parse_description(number, data)
         except DamageError as error:
             raise DamageError(error.what, where=f"{self.uri}/{path}") from None
 
@@ -224,27 +220,3 @@ class CheckpointFiles(ABC):
             for below in ("", f"{SST_FOLDER}/", "logs/")
             for name in self.names(f"{folder}/{below}".rstrip("/"))
         }
-
-
-def with_root(path: str, data: bytes, root: str) -> bytes:
-    """A file of the directory whose absolute paths, if it can have any, lead below ``root``."""
-    if "/_metadata/v2/" not in path:
-        return data
-    return rooted_at(data.decode(errors="replace"), root).encode()
-
-
-def rooted_at(text: str, root: str) -> str:
-    """The text of an operator's metadata with its schema paths below ``root``."""
-    # by its quotes, and not by one expression: that takes the square of the time in a hostile file
-    parts = text.split('"')
-    for at in range(1, len(parts) - 1):
-        if match := _STATE_PATH.search(parts[at]):
-            parts[at] = root + parts[at][match.start() :]
-    return '"'.join(parts)
-
-
-def schema_paths(text: str) -> Iterator[tuple[str, str]]:
-    """(directory, path below it) of each schema file that an operator's metadata names."""
-    for part in text.split('"')[1:-1]:
-        if match := _STATE_PATH.search(part):
-            yield part[: match.start()], part[match.start() :]

@@ -8,12 +8,13 @@ Pure functions over names and bytes.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from seamark import limits
 from seamark._common.checks import check_name
+from seamark._common.json_documents import UNREADABLE, decode_unambiguous
 from seamark.checkpoint_dir.state_files import SST_FOLDER
 from seamark.errors import DamageError
 
@@ -33,6 +34,7 @@ JOIN_STORES: Final = (
 )
 """The stores of a join in state formats 1 and 2, in the order in which Spark lists them."""
 
+_VERSION_LINE: Final = re.compile(r"v[12]")
 _NO_STORES: Final = frozenset({SST_FOLDER, "logs"})
 _SCHEMA: Final = b'{"type":"struct"'
 _NO_FIELDS: Final = _SCHEMA + b',"fields":[]}'
@@ -85,10 +87,38 @@ def description_path(number: int, versions: Collection[int]) -> str:
     return f"{folder}/v2/{max(versions)}" if versions else f"{folder}/metadata"
 
 
-def parse_description(number: int, text: str) -> StatefulOperator:
-    """The operator that Spark describes; :class:`DamageError` when that cannot be read."""
+def description_fields(number: int, data: bytes) -> dict[str, Any]:
+    """The members of Spark's description of an operator; :class:`DamageError` when it is none.
+
+    Nothing is accepted that Spark may read in another way, such as a first line that ends in a
+    carriage return.
+    """
     try:
-        fields = json.loads(text.partition("\n")[2])
+        if len(data) > limits.LARGEST_DOCUMENT:
+            raise ValueError(f"it has {len(data)} bytes")
+        head, _, body = data.decode().partition("\n")
+        if not _VERSION_LINE.fullmatch(head):
+            raise ValueError("it does not begin with a version")
+        fields = decode_unambiguous(body)
+        if not isinstance(fields, dict):
+            raise ValueError("it is not an object")
+    except UnicodeDecodeError:  # which would show all of it
+        raise _unreadable(number, ValueError("it is not UTF-8")) from None
+    except UNREADABLE as error:
+        raise _unreadable(number, error) from None
+    return fields
+
+
+def _unreadable(number: int, error: Exception) -> DamageError:
+    return DamageError(
+        f"Spark's description of stateful operator {number} cannot be read: {error!r}"
+    )
+
+
+def parse_description(number: int, data: bytes) -> StatefulOperator:
+    """The operator that Spark describes; :class:`DamageError` when that cannot be read."""
+    fields = description_fields(number, data)
+    try:
         stores = fields["stateStoreInfo"]
         if len(stores) > limits.MOST_STORE_NAMES:
             raise ValueError(f"it names {len(stores)} stores")
@@ -100,10 +130,8 @@ def parse_description(number: int, text: str) -> StatefulOperator:
             [str(store["storeName"]) for store in stores],
             int(stores[0]["numPartitions"]),
         )
-    except (LookupError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise DamageError(
-            f"Spark's description of stateful operator {number} cannot be read: {error!r}"
-        ) from None
+    except (LookupError, ValueError, TypeError, OverflowError) as error:
+        raise _unreadable(number, error) from None
     if not 0 < operator.partitions <= MOST_PARTITIONS:
         raise DamageError(
             f"stateful operator {number} cannot have {operator.partitions} partitions"

@@ -12,7 +12,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from seamark._common.files import Buffer
-from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
+from seamark.checkpoint_dir.files import CheckpointFiles
+from seamark.checkpoint_dir.schema_paths import with_root
 from seamark.checkpoint_dir.state_files import version_of
 
 
@@ -101,8 +102,13 @@ class WorkingCopy(CheckpointFiles):
         self.remove_where("state", lambda name: (version_of(name) or 0) > version)
 
     def rewrite_root(self) -> None:
-        """Make absolute paths inside Spark's files lead here, after a move or a restore."""
+        """Make absolute paths inside Spark's files lead here, after a move or a restore.
+
+        :class:`DamageError` for one that leads to anything but a schema of its operator.
+        """
         for relative in self.descriptions():
-            text = self.read_text(relative) if "/_metadata/v2/" in relative else None
-            if text is not None and (moved := rooted_at(text, self.uri)) != text:
-                self.write(relative, moved.encode())
+            if "/_metadata/v2/" not in relative:
+                continue
+            data = self.read(relative)
+            if (moved := with_root(relative, data, self.uri)) != data:
+                self.write(relative, moved)

@@ -19,6 +19,7 @@ from seamark.capture.batches import newest_committed, read_query_id
 from seamark.checkpoint_dir.closures import StoreClosure, has_one_partition, needs_of
 from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.schema_paths import require_schemas_inside
 from seamark.checkpoint_dir.state_files import closure
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.native.repartition_rules import OLDEST, codec_of, impossible, is_rocksdb
@@ -95,6 +96,8 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
             where=url,
             hint=f"Set {SHUFFLE_PARTITIONS} to {partitions} and start it.",
         )
+    for operator in operators:
+        require_schemas_inside(tree, operator.number)
     if (problem := impossible(entry.conf, operators)) is not None:
         raise RefusedError(problem.why, where=url, hint=problem.hint)
     if begun is None and entry.state_partitions == partitions:

@@ -11,7 +11,8 @@ from typing import Final, Literal, NamedTuple
 
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.files import CheckpointFiles
-from seamark.checkpoint_dir.operators import JOIN, StatefulOperator
+from seamark.checkpoint_dir.operators import JOIN, StatefulOperator, description_fields
+from seamark.checkpoint_dir.schema_paths import operator_schemas
 from seamark.checkpoint_dir.state_files import parse_state_file
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError, RefusedError
 from seamark.spark.batch_log import OffsetLogEntry, parse_commit, parse_offsets
@@ -81,10 +82,12 @@ def choose(files: CheckpointFiles, asked: StateRequest) -> StateSelection:
 
     :class:`CheckpointNotFoundError` for a batch or operator that is not there,
     :class:`InvalidInputError` when more has to be said, :class:`RefusedError` when changes are
-    asked for and the state keeps none.
+    asked for and the state keeps none, :class:`DamageError` when a description names a schema that
+    is none of its operator.
     """
     batch = _batch(files, asked)
     keeper = _keeper(files, asked.operator)
+    operator_schemas(files, keeper.operator.number)  # DamageError for what is none
     entry = offsets_of(files, batch)
     options = {"operatorId": str(keeper.operator.number), **_part(keeper, asked, entry)}
     if asked.changes is None:
@@ -218,14 +221,17 @@ def _variable(keeper: Keeper, name: str | None) -> str:
 def _variables(files: CheckpointFiles, operator: StatefulOperator) -> tuple[Variable, ...]:
     folder = f"state/{operator.number}/_metadata/v2"
     versions = files.batches(folder)
-    text = files.read_text(f"{folder}/{versions[-1]}") if versions else None
+    if not versions:
+        return ()
     try:
-        fields = json.loads((text or "").partition("\n")[2] or "{}")
+        fields = description_fields(operator.number, files.read(f"{folder}/{versions[-1]}"))
         properties = json.loads(fields.get("operatorPropertiesJson") or "{}")
         return tuple(
             Variable(str(one["stateName"]), str(one["stateVariableType"]))
             for one in properties.get("stateVariables", ())
         )
+    except FileNotFoundError:
+        return ()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamageError(
             f"what Spark says about stateful operator {operator.number} cannot be read: {error!r}",

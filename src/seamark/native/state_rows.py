@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.closures import needs_of
-from seamark.checkpoint_dir.files import CheckpointFiles, with_root
+from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.schema_paths import require_schemas_inside, with_root
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.native.state_choice import FORMAT_VERSION, StateSelection
 from seamark.spark.failures import SparkFailure, is_of_spark, said_by
@@ -32,8 +33,10 @@ def state_frame(
 ) -> Iterator[DataFrame]:
     """The rows as a DataFrame; what Spark says against it comes as one of our errors.
 
-    The settings of ``spark`` stay as they are.
+    The settings of ``spark`` stay as they are. :class:`RefusedError` when Spark would read a schema
+    of another directory.
     """
+    require_schemas_inside(files, reading.keeper.operator.number)
     session = spark.newSession()
     # Spark takes this from the session, also where the directory was written otherwise
     session.conf.set(FORMAT_VERSION, str(reading.format_version))

@@ -42,7 +42,7 @@ from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.plans.plan import PlanSources
 from seamark.spark.reference_tables import delta_version, version_recorded
 from seamark.spark.session import active_session, session_of
-from seamark.spark.source_folders import folder_ids
+from seamark.spark.source_folders import folder_ids, input_folders
 from seamark.store import CheckpointStore, open_store
 
 if TYPE_CHECKING:
@@ -275,6 +275,7 @@ class Pipeline:
             addresses=kafka.addresses,
             servers=kafka.servers,
             folders=folder_ids(self._sources.info),
+            input_folders=input_folders(self._session(), self._sources),
             consumer_group=self.settings.consumer_group,
         )
         return compiled, identity
@@ -284,9 +285,7 @@ class Pipeline:
         return KafkaSources(self._session(), options)
 
     def _looked_at(self, declared: DeclaredPipeline) -> DeclaredPipeline:
-        """Look at what the sources have before anything is started: Kafka now, the others when
-        it is known where they go on.
-        """
+        """Look at Kafka before anything starts; at others when it is known where they go on."""
         identity, patience = declared.identity, self.settings.source_timeout
         require_known_sources(self.settings.reanchor, identity.leaves)
         if self.settings.consumer_group is not None and not identity.addresses:

@@ -1,4 +1,4 @@
-"""Whether a folder that a source reads is the one that it was.
+"""Folders that sources read: where they are, and whether each is the one that it was.
 
 Spark knows files by their paths. In a folder that was deleted and made again, a new file with the
 name of an old one is never read, without an error.
@@ -9,14 +9,19 @@ Tests: ``tests/spark/test_source_folders.py``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from seamark.spark.plans.lossy_options import FILE_FORMATS
-from seamark.spark.plans.plan import SourceInfo
+from seamark.spark.plans.plan import PlanSources, SourceInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PATTERN: Final = frozenset("*?[]{}")
+_PATTERN_NAME: Final = re.compile(r"/[^/]*[*?\[\]{}\\].*", re.DOTALL)
 
 
 def folder_ids(sources: Mapping[str, SourceInfo]) -> dict[str, dict[str, str]]:
@@ -27,6 +32,30 @@ def folder_ids(sources: Mapping[str, SourceInfo]) -> dict[str, dict[str, str]]:
         if info.format.lower() in FILE_FORMATS and (known := folder_id(path)) is not None:
             found[name] = {path: known}
     return found
+
+
+def input_folders(spark: SparkSession, sources: PlanSources) -> dict[str, str]:
+    """By file source: the URI of the folder that all of its files are below, not encoded."""
+    paths = {
+        name: path
+        for name, info in sources.info.items()
+        if info.format.lower() in FILE_FORMATS and (path := sources.options_of(name).get("path"))
+    }
+    return {name: fixed_folder(_qualified(spark, path)) for name, path in paths.items()}
+
+
+def fixed_folder(path: str) -> str:
+    """The part of a path before the first name that is a pattern. Pure."""
+    return _PATTERN_NAME.sub("", path)
+
+
+def _qualified(spark: SparkSession, path: str) -> str:
+    """A path with its file system, as Spark itself completes it."""
+    jvm: Any = spark.sparkContext._jvm
+    session: Any = spark._jsparkSession
+    plain = jvm.org.apache.hadoop.fs.Path(path)
+    system = plain.getFileSystem(session.sessionState().newHadoopConf())
+    return str(system.makeQualified(plain).toString())
 
 
 def folder_id(path: str) -> str | None:

@@ -5,22 +5,23 @@ Tests: ``tests/native/test_inspection_damage.py``.
 
 from __future__ import annotations
 
-import os.path
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from seamark.checkpoint_dir.files import schema_paths
+from seamark.checkpoint_dir.schema_paths import (
+    ForeignSchemaError,
+    SchemaPath,
+    is_same_place,
+    schema_paths,
+)
 from seamark.errors import DamageError
-from seamark.limits import LONGEST_PATH
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code, Finding, damage, info, shown, warning
 from seamark.native.inspect.logs import Logs
 from seamark.native.inspect.state import State, Store, stores_by_operator
 
-_PLACE: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)")
 _OLD_TEMPORARY: Final = 3600.0
 _PUT_BACK: Final = "Put the file back from a copy of the directory."
 _NO_DESCRIPTION: Final = "STDS_FAILED_TO_READ_OPERATOR_METADATA"
@@ -61,8 +62,10 @@ def operator_findings(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
     newest = logs.newest
     since_4 = newest is not None and (spark_version(listing, newest.conf) or "").startswith("4")
     for number in listing.operator_numbers():
-        yield from _description(listing, number, since_4)
-        yield from _schemas(listing, number)
+        findings = list(_description(listing, number, since_4))
+        yield from findings
+        if all(each.code != Code.OPERATOR_METADATA_UNREADABLE for each in findings):
+            yield from _schemas(listing, number)
 
 
 def _description(listing: CachedListing, number: int, since_4: bool) -> Iterator[Finding]:
@@ -96,21 +99,27 @@ def _description(listing: CachedListing, number: int, since_4: bool) -> Iterator
 
 
 def _schemas(listing: CachedListing, number: int) -> Iterator[Finding]:
-    """Files that the newest description names by absolute paths."""
+    """Files that descriptions name by absolute paths; Spark reads the newest one."""
     folder = f"state/{number}/_metadata/v2"
-    versions = listing.batches(folder)
-    if not versions:
-        return
-    path = f"{folder}/{versions[-1]}"
-    text = listing.read_text(path) or ""
-    for root, below in dict.fromkeys(schema_paths(text)):
-        file = below.removeprefix("/")
+    named: list[SchemaPath] = []
+    path = folder
+    for version in listing.batches(folder):
+        path = f"{folder}/{version}"
+        try:
+            named = schema_paths(path, listing.data(path) or b"")
+        except ForeignSchemaError as foreign:
+            yield damage(Code.SCHEMA_ELSEWHERE, path, foreign.what, foreign.hint or _PUT_BACK)
+            return
+        except DamageError as unreadable:
+            yield damage(Code.OPERATOR_METADATA_UNREADABLE, path, unreadable.what, _PUT_BACK)
+            return
+    for root, file in dict.fromkeys(named):
         if not listing.is_there(file):
             what = f"{path} names {file}, which is not there"
             error = "an error that the schema file does not exist"
             advice = "Put the file back from the directory that this one was copied from."
             yield damage(Code.SCHEMA_MISSING, file, what, advice, error)
-        if not _is_same_place(root, listing.uri, listing.is_local):
+        if not is_same_place(root, listing.uri):
             yield warning(
                 Code.SCHEMA_ELSEWHERE,
                 path,
@@ -119,24 +128,6 @@ def _schemas(listing: CachedListing, number: int) -> Iterator[Finding]:
                 "Make copies by seamark spark snapshot and restore: they rewrite such paths.",
             )
             return
-
-
-def _is_same_place(a: str, b: str, local: bool) -> bool:
-    scheme_a, host_a, path_a = _place(a)
-    scheme_b, host_b, path_b = _place(b)
-    if local:
-        if scheme_a not in ("", "file") or len(path_a) > LONGEST_PATH:
-            return False  # and a longer one takes the square of its length to be followed
-        return os.path.realpath(path_a) == os.path.realpath(path_b)
-    same_host = host_a == host_b or not host_a or not host_b
-    return scheme_a[:2] == scheme_b[:2] and same_host and path_a == path_b
-
-
-def _place(uri: str) -> tuple[str, str, str]:
-    match = _PLACE.fullmatch(uri.replace("\n", ""))
-    if match is None:
-        return "", "", uri
-    return match[1] or "", match[2] or "", "/" + match[3].strip("/").replace("\0", "")
 
 
 def repartition_findings(listing: CachedListing, logs: Logs) -> Iterator[Finding]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from seamark.capture.planned_files import DeclaredInput
 from seamark.manifest import ConnectorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.computed_changes import operator_text
@@ -59,6 +60,8 @@ class PipelineIdentity:
     """By source: asks it whether it can go on from a line of the offset log; not for Kafka."""
     folders: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By source: the id of the folder that it reads."""
+    input_folders: Mapping[str, str] = field(default_factory=dict)
+    """By source of files: the URI of the folder that all of them are below."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where sources are read from, to be named in errors."""
     servers: Mapping[str, str] = field(default_factory=dict)
@@ -107,6 +110,19 @@ class PipelineIdentity:
         """
         by_name = [self.leaves.index(name) for name in dict.fromkeys(self.leaves)]
         return list(self.lines_of_folders) or by_name
+
+    @property
+    def inputs(self) -> list[DeclaredInput | None]:
+        """By the number of each folder below ``sources/``: what may be read there."""
+        return self.inputs_of(self.leaves, self.first_lines)
+
+    def inputs_of(
+        self, leaves: Sequence[str], first_lines: Iterable[int]
+    ) -> list[DeclaredInput | None]:
+        """The same for a checkpoint in which the sources had another order."""
+        names = [leaves[line] if line < len(leaves) else "" for line in first_lines]
+        known = self.input_folders
+        return [DeclaredInput(name, known[name]) if name in known else None for name in names]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,7 +135,7 @@ class Coordinator:
         """Have the query, once it is started again, run a batch on the plan made before."""
         self.telemetry.restarted()
         self.copy.forget_after(batch - 1)
-        install_plan(self.copy, batch, self.history.plans[batch])
+        install_plan(self.copy, batch, self.history.plans[batch], self._identity.inputs)
 
     def abandon(self) -> None:
         """End as a process does that is killed: nothing is closed."""

@@ -39,7 +39,7 @@ def adopt_checkpoint(
         taken = fitting_batch(old, identity)
         restore_files(mine, taken.logs, taken.files, taken.state_paths)
     if taken.plan is not None:
-        install_plan(mine, taken.batch + 1, taken.plan)
+        install_plan(mine, taken.batch + 1, taken.plan, identity.inputs)
     text = f"adopted from {old.root} after batch {taken.batch}"
     return AdoptedQuery(taken.batch + 1, text)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.movers import Contents
 from seamark.checkpoint_dir.closures import needs_of
-from seamark.checkpoint_dir.files import ROOT_MARK, with_root
 from seamark.checkpoint_dir.operators import StatefulOperator
+from seamark.checkpoint_dir.schema_paths import ROOT_MARK, with_root
 from seamark.checkpoint_dir.state_files import whole_at_version
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError

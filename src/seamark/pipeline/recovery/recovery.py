@@ -251,7 +251,7 @@ class Recovery:
             # sources that start 'now' have noted where that was
             if self._adopt is None:
                 mine.write("metadata", f'{{"id":"{uuid.uuid4()}"}}'.encode())
-            install_plan(mine, first, plan)
+            install_plan(mine, first, plan, self._identity.inputs)
             what += ", with what was planned for the first epoch"
         report = StartReport(
             fresh_start=True,
@@ -391,7 +391,7 @@ class Recovery:
             if (plan := planned.get(number)) is None:
                 continue
             if number == batch + 1:
-                install_plan(mine, number, plan)
+                install_plan(mine, number, plan, self._identity.inputs)
             if number < shown:
                 history.plans[number] = plan
         if history.plans:

@@ -292,7 +292,7 @@ class Upgrade:
                 f"checkpoint {self._chosen.checkpoint_id} does not say what operator {number} is",
                 where=self._store.url,
             )
-        return parse_description(number, text.decode(errors="replace"))
+        return parse_description(number, text)
 
     # Spark's logs
 

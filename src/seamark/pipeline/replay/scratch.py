@@ -160,7 +160,8 @@ def rebuild(
         restore_checkpoint(store, parent, copy, fetch_all=fetch_all)
         reorder_sources(copy, parent, as_decided)
     copy.write("metadata", new_metadata())
-    install_plan(copy, decided.batch, recorded.plan)
+    inputs = identity.inputs_of(as_decided.leaves, lines_of_folders(decided, identity))
+    install_plan(copy, decided.batch, recorded.plan, inputs)
     reorder_sources(copy, decided, identity)
     if parent is not None:
         apply_gaps(copy, parent.gaps, identity.leaves, parent.batch)
