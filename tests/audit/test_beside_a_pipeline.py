@@ -3,12 +3,13 @@ and whichever of its checkpoints are kept."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from seamark.audit import kafka
-from seamark.audit.auditing import _Reading
+from seamark.audit.auditing import Access, _Reading
 from seamark.audit.expectations import SinkHistory
 from seamark.audit.files import _parts
 from seamark.audit.postgres import _by_epoch
@@ -16,6 +17,8 @@ from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Result, Shown, verdict_of
 from seamark.sinks.read_point import ReadPoint
 from seamark.spark.row_digests import RowDigest
+from seamark.store import Owner
+from seamark.store.consistent_read import Overtaken
 from tests.audit.test_expectations import checkpoint, history, own, total
 
 NO_DIGEST = RowDigest.empty().digest
@@ -105,6 +108,73 @@ def test_an_audit_looks_again_when_an_epoch_was_decided_meanwhile(
     reading = _Reading(store, store, store, None)
     assert reading._again(before) is DECIDED
     assert reading._again(DECIDED) is None
+
+
+class Looks(_Reading):
+    """Reads that find one thing after the other, beside a store that may be rolled back."""
+
+    def __init__(self, kind: str, *looks: Shown, timelines: tuple[str, ...] = ("a",)) -> None:
+        store: Any = self
+        super().__init__(store, store, Access(), None)
+        self.history = replace(history(checkpoint(2), checkpoint(1)), kind=kind)
+        self.left, self._timelines = list(looks), list(timelines)
+
+    def owner(self) -> Owner:
+        timeline = self._timelines.pop(0) if len(self._timelines) > 1 else self._timelines[0]
+        return Owner(timeline=timeline)
+
+    def _shown(self, _: SinkHistory) -> list[Shown]:
+        return [self.left.pop(0)]
+
+    def _again(self, _: SinkHistory) -> SinkHistory | None:
+        return None
+
+    def result(self) -> Result:
+        (verdict,) = self.audited(self.history, self.owner()).verdicts
+        return verdict.result
+
+
+WHOLE = Shown(first=2, last=2, expected=own(2), found=own(2))
+GONE = Shown(first=2, last=2, expected=own(2), damage="a file of the table is gone")
+LOST = Shown(first=2, last=2, expected=own(2), found=RowDigest.empty())
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgres", "kafka"])
+@pytest.mark.parametrize("once", [GONE, LOST])
+def test_what_a_table_or_topic_shows_for_a_moment_only_is_no_damage(kind: str, once: Shown) -> None:
+    looks = Looks(kind, once, WHOLE)
+    assert looks.result() is Result.OK
+    assert looks.left == []
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgres", "kafka"])
+def test_what_a_second_look_finds_too_is_damage(kind: str) -> None:
+    assert Looks(kind, GONE, GONE).result() is Result.UNREADABLE
+    assert Looks(kind, GONE, LOST, LOST).result() is Result.LOST
+    assert Looks(kind, LOST, GONE, LOST).result() is Result.LOST, "however often that changes"
+
+
+@pytest.mark.parametrize("kind", ["files", "delta", "iceberg", "postgres", "kafka"])
+def test_no_damage_is_told_by_checkpoints_that_were_given_up_meanwhile(kind: str) -> None:
+    with pytest.raises(Overtaken):
+        Looks(kind, LOST, timelines=("a", "b")).result()
+    assert Looks(kind, WHOLE, timelines=("a", "b")).result() is Result.OK
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_what_a_pipeline_adds_while_a_table_is_read_is_not_looked_at(mode: str) -> None:
+    class Growing(Table):
+        def added(self, version: int) -> RowDigest | None:
+            self._newest += 3
+            return super().added(version)
+
+        def whole(self, version: int) -> RowDigest | None:
+            self._newest += 3
+            return super().whole(version)
+
+    found = of_mode(DECIDED, mode)
+    shown = list(compare_table(found, Growing(3, replaces=mode == "overwrite")))
+    assert {result for _, result in results(found, shown)} == {Result.OK}
 
 
 def test_a_pending_epoch_of_another_target_is_not_expected() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from pyspark.sql import types as t
 
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -23,6 +27,7 @@ from seamark.errors import (
 )
 from seamark.native.state_choice import StateRequest, choose, keepers
 from seamark.native.state_rows import _error_for, brought_here, plain
+from seamark.reports.state_rows import within_reach
 from seamark.spark.failures import SparkFailure, said_by
 from tests.checkpoint_dir.support.directories import make_copy
 
@@ -151,13 +156,124 @@ def test_a_question_that_contradicts_itself_is_not_answered(tmp_path: Path) -> N
 def test_a_copy_that_spark_reads_leads_to_itself(tmp_path: Path) -> None:
     make_copy(tmp_path / "a", 1)
     schema = "s3a://bucket/ck/state/0/_stateSchema/default/0_x"
-    note = tmp_path / "a" / "state" / "0" / "_metadata" / "v2" / "0"
+    described = tmp_path / "a" / "state" / "0" / "_metadata"
+    note = described / "v2" / "0"
     note.parent.mkdir()
-    note.write_text(f'v2\n{{"paths":["{schema}"]}}')
-    brought_here(tree_of(tmp_path / "a"), str(tmp_path / "b"))
+    told = (described / "metadata").read_text().replace("{", f'{{"paths":["{schema}"],', 1)
+    note.write_text(told)
+    tree = tree_of(tmp_path / "a")
+    brought_here(tree, str(tmp_path / "b"), choose(tree, StateRequest()))
     made = (tmp_path / "b" / "state" / "0" / "_metadata" / "v2" / "0").read_text()
     assert f"{tmp_path}/b/state/0/_stateSchema/default/0_x" in made
     assert "s3a" not in made
+
+
+# a directory on an object store, whose query is running
+
+
+class Bucket(ObjectDirectory):
+    """Spark's directory as objects, and a query that goes on while they are read."""
+
+    def __init__(self, root: Path, batches: int) -> None:
+        super().__init__(f"memory://{root.name}-{uuid.uuid4().hex}", {})
+        self.read_paths: list[str] = []
+        self.beside: list[Callable[[], None]] = []
+        """What the query does, one thing each time that its first file of state is read."""
+        self.put(root, batches)
+
+    def put(self, root: Path, batches: int) -> None:
+        """All files of so many batches; what is there already stays."""
+        make_copy(root, batches)
+        there = self.listing()
+        for path in root.rglob("*"):
+            if path.is_file() and (name := str(path.relative_to(root))) not in there:
+                self.write(name, path.read_bytes())
+
+    def read(self, path: str) -> bytes:
+        if path == "state/0/0/1.delta" and self.beside:
+            self.beside.pop(0)()
+        data = super().read(path)
+        self.read_paths.append(path)
+        return data
+
+    def forget(self, *batches: int) -> None:
+        """As Spark does it: the logs of some batches, and the state that only they need."""
+        logs = [f"{log}/{batch}" for log in ("offsets", "commits") for batch in batches]
+        self.remove([*logs, *(f"state/0/{p}/{b + 1}.delta" for p in (0, 1) for b in batches)])
+
+    def snapshot(self, version: int) -> None:
+        """As Spark does it in its maintenance: no older file is needed any more."""
+        for partition in (0, 1):
+            self.write(f"state/0/{partition}/{version}.snapshot", b"all rows")
+
+
+def test_only_what_the_batch_needs_is_copied_from_an_object_store(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, 5)
+    bucket.snapshot(3)
+    tree = Tree.of(bucket)
+    bucket.forget(0, 1)
+    with within_reach(bucket, tree, StateRequest()) as (files, reading):
+        assert reading.batch == 4
+        kept = sorted(files.files_below("state/0/1"))
+    assert kept == [f"state/0/1/{name}" for name in ("3.snapshot", "4.delta", "5.delta")]
+    assert not [path for path in bucket.read_paths if path.endswith(("/1.delta", "/2.delta"))]
+
+
+def test_a_newer_batch_is_read_when_the_newest_one_vanishes_from_an_object_store(
+    tmp_path: Path,
+) -> None:
+    bucket = Bucket(tmp_path, 3)
+
+    def go_on() -> None:
+        bucket.put(tmp_path, 6)
+        bucket.snapshot(4)
+        bucket.forget(0, 1, 2)
+
+    bucket.beside.append(go_on)
+    with within_reach(bucket, Tree.of(bucket), StateRequest()) as (files, reading):
+        assert reading.batch == 5
+        assert "state/0/0/6.delta" in files.entries
+        assert "state/0/0/1.delta" not in files.entries
+
+
+def test_a_batch_that_vanishes_from_an_object_store_is_not_there(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, 3)
+
+    def go_on() -> None:
+        bucket.put(tmp_path, 6)
+        bucket.snapshot(4)
+        bucket.forget(0, 1, 2)
+
+    bucket.beside.append(go_on)
+    asked = StateRequest(batch=1)
+    with (
+        pytest.raises(CheckpointNotFoundError, match="batch 1 is not among the committed ones"),
+        within_reach(bucket, Tree.of(bucket), asked),
+    ):
+        pass
+
+
+def test_changes_that_vanish_from_an_object_store_at_every_look_are_not_there(
+    tmp_path: Path,
+) -> None:
+    bucket = Bucket(tmp_path, 9)
+    # the logs stay, so that the choice stays the same
+    bucket.beside = [partial(bucket.remove, [f"state/0/1/{n}.delta"]) for n in range(9, 0, -1)]
+    with (
+        pytest.raises(CheckpointNotFoundError, match="5 times in a row") as caught,
+        within_reach(bucket, Tree.of(bucket), StateRequest(changes=(0, 8))),
+    ):
+        pass
+    assert "state/0/1/" in str(caught.value)
+    assert "minBatchesToRetain" in str(caught.value)
+
+
+def test_state_that_is_lost_on_an_object_store_is_left_to_spark_to_tell(tmp_path: Path) -> None:
+    bucket = Bucket(tmp_path, 3)
+    bucket.remove(["state/0/1/2.delta"])
+    with within_reach(bucket, Tree.of(bucket), StateRequest()) as (files, reading):
+        lost = _error_for(said_by(Exception(_MISSING)), files, reading)
+    assert isinstance(lost, DamageError)
 
 
 # what Spark says

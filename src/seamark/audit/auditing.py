@@ -15,7 +15,8 @@ from seamark.audit.expectations import SinkHistory, histories_of
 from seamark.audit.verdicts import Result, Shown, Verdict, verdict_of
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.manifest.decisions import chain_findings, link_of
-from seamark.store import CheckpointStore
+from seamark.store import CheckpointStore, Owner
+from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.inspection import scan
 from seamark.store.manifest_scan import ScannedCheckpoint
 from seamark.table_formats.services import is_same_service
@@ -91,7 +92,25 @@ def audit(
     ``sinks`` and ``epochs`` (first and last) choose some of them. ``spark`` is called when rows
     have to be read. :class:`CheckpointNotFoundError` for a store without a checkpoint,
     :class:`InvalidInputError` for a sink that it does not know.
+
+    A pipeline may be running, merging epochs or being rolled back: what looks damaged meanwhile is
+    looked at again, and all of it when the store was rolled back.
     """
+    return until_settled(
+        lambda: _audited(store, spark, sinks, epochs, access or Access(), progress), store.url
+    )
+
+
+def _audited(
+    store: CheckpointStore,
+    spark: Callable[[], SparkSession],
+    sinks: Sequence[str],
+    epochs: tuple[int, int] | None,
+    access: Access,
+    progress: Advance | None,
+) -> Audit:
+    """:class:`Overtaken` when a sink looks damaged and the store was rolled back meanwhile."""
+    owner = store.owner()
     scanned = list(scan(store))
     newest = next((one.manifest for one in scanned if _counts(one)), None)
     if newest is None:
@@ -106,10 +125,10 @@ def audit(
             f"there is no sink {unknown[0]!r}", hint=f"The sinks are {', '.join(names)}."
         )
     chosen = [history for history in histories if not sinks or history.sink in sinks]
-    reading = _Reading(store, spark, access or Access(), epochs, chosen)
+    reading = _Reading(store, spark, access, epochs, chosen)
     found = []
     for history in chosen:
-        found.append(reading.audited(history))
+        found.append(reading.audited(history, owner))
         if progress is not None:
             progress(1)
     return Audit(
@@ -123,6 +142,13 @@ def audit(
 
 def _counts(one: ScannedCheckpoint) -> bool:
     return one.manifest is not None and one.damage is None and not one.superseded
+
+
+def _require_same_lineage(store: CheckpointStore, owner: Owner) -> None:
+    """:class:`Overtaken` when checkpoints were given up since the owner was read."""
+    now = store.owner()
+    if (now.timeline, now.superseded) != (owner.timeline, owner.superseded):
+        raise Overtaken
 
 
 class _Reading:
@@ -142,20 +168,31 @@ class _Reading:
         self._epochs = epochs
         self._histories = histories
 
-    def audited(self, history: SinkHistory) -> SinkAudit:
-        """What one sink shows; read again when a running pipeline has gone on meanwhile."""
+    def audited(self, history: SinkHistory, owner: Owner) -> SinkAudit:
+        """What one sink shows; whatever looks damaged is looked at again before it is called so.
+
+        ``owner`` was read before the history: :class:`Overtaken` when the store was rolled back
+        since, and the sink looks damaged.
+        """
+        before: set[tuple[int, int, Result]] = set()
         for _ in range(_TRIES):
             shown = self._shown(history)
             verdicts = tuple(verdict_of(each, history) for each in shown)
-            ahead = [
-                each
+            damaged = [
+                (each, verdict)
                 for each, verdict in zip(shown, verdicts, strict=True)
-                if each.is_of_now and verdict.result.is_damage
+                if verdict.result.is_damage
             ]
-            now = self._again(history) if ahead else None
-            if now is None:
+            if not damaged:
                 break
-            history = now
+            _require_same_lineage(self._store, owner)
+            now = self._again(history)
+            is_ahead = now is not None and any(each.is_of_now for each, _ in damaged)
+            found = {(verdict.first, verdict.last, verdict.result) for _, verdict in damaged}
+            # a folder was listed again already; of others only a second look tells
+            if not is_ahead and (history.kind == "files" or found <= before):
+                break
+            before, history = found, now or history
         return SinkAudit(
             sink=history.sink,
             kind=history.kind,

@@ -5,17 +5,21 @@ Tests: ``tests/audit/test_files.py``.
 
 from __future__ import annotations
 
+import os
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from seamark._common.files import version_of_file
 from seamark._common.os_errors import translate_os_errors
+from seamark._common.retry import TRIES
 from seamark.audit.declared_rows import as_declared, declared_schema
 from seamark.audit.expectations import EpochRows, SinkHistory
-from seamark.audit.verdicts import Shown
-from seamark.errors import DamageError
+from seamark.audit.verdicts import Shown, verdict_of
+from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.epoch_folder import find_damage, folder_name, read_record
 from seamark.sinks.epoch_ranges import all_epochs, ranges_in, read_merged
 from seamark.sinks.folders import is_hdfs, local_folder
@@ -49,38 +53,103 @@ class _Unit:
     """The numbers of the folders that hold their rows."""
 
 
+@dataclass(frozen=True)
+class EpochListing:
+    """The folders of epochs, as they were at one moment or nearly so."""
+
+    path: str
+    folders: Mapping[int, str]
+    """By epoch, in their order."""
+    versions: Mapping[int, object] = field(default_factory=dict)
+    """What tells a folder from another one that had its name before or has it later."""
+    merged: Sequence[tuple[int, int]] = ()
+    """The first and last epoch of each merged range, in their order."""
+
+    def has_moved(self, now: EpochListing, shown: Shown) -> bool:
+        """Whether the folders of some epochs are not those any more that were read."""
+        return self._part(shown.first, shown.last) != now._part(shown.first, shown.last)
+
+    def _part(self, first: int, last: int) -> tuple[object, ...]:
+        begin, end = bisect_left(self._numbers, first), bisect_right(self._numbers, last)
+        merged = bisect_left(self.merged, first, key=lambda limits: limits[1])
+        upto = bisect_right(self.merged, last, key=lambda limits: limits[0])
+        numbers = self._numbers[begin:end]
+        return (
+            [(number, self.folders[number], self.versions.get(number)) for number in numbers],
+            self.merged[merged:upto],
+        )
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        return list(self.folders)
+
+
 def read_files(spark: SparkSession, history: SinkHistory, *, is_named: bool) -> Iterator[Shown]:
     """What the folder shows of each epoch that the checkpoints know, and of older ones together.
 
     A server of HDFS is only asked if the user has named it (``is_named``): the one in a checkpoint
     may be anybody's. A URL without a server means that of the user's own settings.
+
+    Epochs may be merged or taken back meanwhile. So whatever looks damaged is listed again, and
+    read again if it has moved.
     """
     if not is_named and is_hdfs(history.target) and not _NO_SERVER.match(history.target):
         note = f"say where its folder is: --target {history.sink}=hdfs://…"
         yield Shown(first=history.since, last=history.newest.epoch, note=note)
         return
-    path, folders, merged = _listed(history.target)
-    reader = _FolderReader(spark, path, history)
-    parts = list(_parts(history, folders, merged))
+    listing = _listed(history.target)
+    reader = _FolderReader(spark, listing.path, history)
+    for _ in range(TRIES):
+        shown = _read_as_listed(reader, history, listing)
+        damaged = [each for each in shown if verdict_of(each, history).result.is_damage]
+        now = _listed(history.target) if damaged else listing
+        moved = [each for each in damaged if listing.has_moved(now, each)]
+        if not moved:
+            break
+        listing = now
+    if moved and len(moved) == len(damaged):
+        raise StoreUnavailableError(
+            f"epochs were merged or taken back while they were being read, {TRIES} times in a row",
+            where=history.target,
+            hint="That says nothing about what the folder holds. Audit it again later.",
+        )
+    yield from shown
+    yield from _strangers(history, listing.folders)
+
+
+def _read_as_listed(
+    reader: _FolderReader, history: SinkHistory, listing: EpochListing
+) -> list[Shown]:
+    parts = list(_parts(history, listing.folders, listing.merged))
     wanted = sorted({number for _, _, numbers in parts for number in numbers})
-    found = reader.digests({number: folders[number] for number in wanted})
+    found = reader.digests(listing, wanted)
     known = {each.epoch: each for each in history.epochs}
-    for first, last, numbers in parts:
-        yield _shown(history, first, last, numbers, found, folders, known)
-    yield from _strangers(history, folders)
+    return [
+        _shown(history, first, last, numbers, found, listing.folders, known)
+        for first, last, numbers in parts
+    ]
 
 
-def _listed(target: str) -> tuple[str, dict[int, str], list[tuple[int, int]]]:
-    """Where the folder is, those of its epochs, and which of them were merged."""
+def _listed(target: str) -> EpochListing:
+    """The folders of epochs that there are now, and which epochs were merged."""
     if is_hdfs(target):
         folder = HdfsFolder(target)
         try:
-            return target, {n: f"{target}/{folder_name(n)}" for n in folder.epochs()}, []
+            return EpochListing(target, {n: f"{target}/{folder_name(n)}" for n in folder.epochs()})
         finally:
             folder.close()
     path = local_folder(target)
     with translate_os_errors("listing", path):
-        return path, all_epochs(path), _merged(path)
+        folders = all_epochs(path)
+        versions = {number: _version(folder) for number, folder in folders.items()}
+        return EpochListing(path, folders, versions, _merged(path))
+
+
+def _version(folder: str) -> object:
+    try:
+        return version_of_file(os.lstat(folder))
+    except FileNotFoundError:
+        return None
 
 
 def _merged(path: str) -> list[tuple[int, int]]:
@@ -200,14 +269,24 @@ class _FolderReader:
         point = history.newest.point
         options = point.at.get("options") if point is not None else None
         self._options = needed_to_read(options if isinstance(options, dict) else {})
+        self._known: dict[tuple[str, object], RowDigest] = {}
+        """Of folders that need not be read again."""
 
-    def digests(self, folders: Mapping[int, str]) -> dict[int, RowDigest | str]:
+    def digests(self, listing: EpochListing, numbers: Sequence[int]) -> dict[int, RowDigest | str]:
         """By epoch: the digest of its rows, or why they cannot be read."""
-        found: dict[int, RowDigest | str] = {}
-        waiting = list(folders)
+        keys = {n: (listing.folders[n], listing.versions.get(n)) for n in numbers}
+        found: dict[int, RowDigest | str] = {
+            number: self._known[key] for number, key in keys.items() if key in self._known
+        }
+        waiting = [number for number in numbers if number not in found]
         while waiting:
             several, waiting = waiting[:_SEVERAL], waiting[_SEVERAL:]
-            found |= self._some({number: folders[number] for number in several})
+            found |= self._some({number: listing.folders[number] for number in several})
+        self._known |= {
+            key: digest
+            for number, key in keys.items()
+            if isinstance(digest := found.get(number, RowDigest.empty()), RowDigest)
+        }
         return found
 
     def _some(self, folders: Mapping[int, str]) -> dict[int, RowDigest | str]:

@@ -38,12 +38,15 @@ def compare_table(history: SinkHistory, table: TableVersions) -> Iterator[Shown]
     """What a table shows of each epoch, and of all together, by its mode."""
     mode = history.options.get("mode") or "append"
     first, last = history.since, history.newest.epoch
-    if mode == "overwrite":
-        yield from _replaced(history, table)
-    elif mode == "append":
+    if mode in ("append", "overwrite"):
+        # before anything is read: a running pipeline goes on meanwhile
+        newest = table.newest()
+        if mode == "overwrite":
+            yield from _replaced(history, table, newest)
+            return
         for known in history.epochs:
             yield _appended(known, table)
-        yield _all_rows(history, table)
+        yield _all_rows(history, table, newest)
     else:
         note = (
             "a table with a row for each key holds what is left of all epochs, and no digest of "
@@ -66,11 +69,10 @@ def _appended(known: EpochRows, table: TableVersions) -> Shown:
     return Shown(first=epoch, last=epoch, expected=known.own, found=found, note=note)
 
 
-def _all_rows(history: SinkHistory, table: TableVersions) -> Shown:
+def _all_rows(history: SinkHistory, table: TableVersions, version: int | None) -> Shown:
     """All rows that there are now, without those that were there before the pipeline."""
     first, last = history.since, history.newest.epoch
     expected, ahead = history.newest.total, history.total_ahead
-    version = table.newest()
     if version is None:
         version = table.version_of(history.newest)
     try:
@@ -101,12 +103,12 @@ def _all_rows(history: SinkHistory, table: TableVersions) -> Shown:
     )
 
 
-def _replaced(history: SinkHistory, table: TableVersions) -> Iterator[Shown]:
+def _replaced(history: SinkHistory, table: TableVersions, newest: int | None) -> Iterator[Shown]:
     """A table that holds its newest epoch and nothing else."""
     for known in history.epochs:
         version, ahead = table.version_of(known), None
         if is_newest := known is history.newest:
-            version = table.newest() or version
+            version = newest or version
             ahead = history.pending.own if history.pending is not None else None
         try:
             found = table.whole(version) if version is not None else None

@@ -16,6 +16,7 @@ from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.schema_paths import require_schemas_inside, with_root
+from seamark.checkpoint_dir.state_files import is_state
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.native.state_choice import FORMAT_VERSION, StateSelection
 from seamark.spark.failures import SparkFailure, is_of_spark, said_by
@@ -106,14 +107,53 @@ def _gone(
 # a directory that Spark cannot reach by itself
 
 
-def brought_here(tree: Tree, folder: str) -> Tree:
-    """A copy on this machine of what reading state takes, with the paths inside leading to it."""
+def brought_here(
+    tree: Tree, folder: str, reading: StateSelection, *, is_last_try: bool = False
+) -> Tree:
+    """A copy on this machine of what a reading takes, with the paths inside leading to it.
+
+    :class:`FileNotFoundError` when Spark has removed a part of it since the directory was listed,
+    or may have. On the last try Spark's reader says what is missing.
+    """
     copy = LocalDirectory(folder)
+    needed = _needed_files(tree, reading)
+    if isinstance(needed, str):
+        if not is_last_try and tree.entries.keys() != tree.directory.listing().keys():
+            raise FileNotFoundError(needed)
+        needed = None
     for path in tree.entries:
         if not path.startswith(("metadata", "offsets/", "commits/", "state/")):
             continue
-        copy.write(path, with_root(path, tree.read(path), copy.uri))
+        if needed is not None and is_state(path) and path not in needed:
+            continue
+        try:
+            data = tree.read(path)
+        except FileNotFoundError:
+            if _is_older_log(path, reading):
+                continue
+            raise
+        copy.write(path, with_root(path, data, copy.uri))
     return Tree.of(copy)
+
+
+def _needed_files(tree: Tree, reading: StateSelection) -> set[str] | str | None:
+    """The files with the state at the batch, or why they are not there; None when it takes all."""
+    if reading.changes is not None:
+        return None
+    number = reading.keeper.operator.number
+    try:
+        needs = [need for need in needs_of(tree, reading.batch) if need.operator.number == number]
+    except DamageError as error:
+        return error.what
+    problem = next((need.problem for need in needs if need.problem), None)
+    return problem or {path for need in needs for path in need.paths}
+
+
+def _is_older_log(path: str, reading: StateSelection) -> bool:
+    """Whether it is the log entry of a batch before all that are read."""
+    folder, _, name = path.rpartition("/")
+    first = reading.changes[0] if reading.changes is not None else reading.batch
+    return folder in ("offsets", "commits") and name.isdecimal() and int(name) < first
 
 
 # values of Spark's types as JSON has them

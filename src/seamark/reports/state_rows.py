@@ -1,6 +1,6 @@
 """Rows of state as a plain document, and what there is to look into.
 
-Tests: ``tests/cli/spark/test_state.py``, ``tests/ui/test_state_rows.py``.
+Tests: ``tests/cli/spark/test_state.py``, ``tests/native/test_state_rows.py``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from seamark import limits
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
+from seamark.errors import CheckpointNotFoundError
 from seamark.native.restore import restore_directory
-from seamark.native.state_choice import StateRequest, StateSelection, keepers
+from seamark.native.state_choice import StateRequest, StateSelection, choose, keepers
 from seamark.native.state_rows import brought_here, plain_row
 from seamark.reports.document import Document
 from seamark.store import CheckpointStore
@@ -26,7 +27,8 @@ from seamark.store import CheckpointStore
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PREFIX = "seamark-state-"
+_PREFIX: Final = "seamark-state-"
+_TRIES: Final = 5
 
 
 @contextmanager
@@ -44,16 +46,44 @@ def restored_for_reading(
 
 
 @contextmanager
-def within_reach(directory: Directory, tree: Tree) -> Iterator[Tree]:
-    """The directory where a plain Spark can read it: an object store takes a connector."""
+def within_reach(
+    directory: Directory, tree: Tree, asked: StateRequest
+) -> Iterator[tuple[Tree, StateSelection]]:
+    """The directory where a plain Spark can read it, and what is to be read there.
+
+    An object store takes a connector, so what is needed of it is copied. The query may be running:
+    when Spark removes a file of it meanwhile, the directory is listed again and the choice made
+    again. :class:`CheckpointNotFoundError` when that does not help.
+    """
     if not isinstance(directory, ObjectDirectory):
-        yield tree
+        yield tree, choose(tree, asked)
         return
     scratch = tempfile.mkdtemp(prefix=_PREFIX)
     try:
-        yield brought_here(tree, f"{scratch}/directory")
+        yield _copied(directory, tree, asked, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _copied(
+    directory: Directory, tree: Tree, asked: StateRequest, scratch: str
+) -> tuple[Tree, StateSelection]:
+    folder = os.path.join(scratch, "directory")
+    for left in reversed(range(_TRIES)):
+        reading = choose(tree, asked)
+        try:
+            return brought_here(tree, folder, reading, is_last_try=not left), reading
+        except FileNotFoundError as error:
+            gone = error
+        shutil.rmtree(folder, ignore_errors=True)
+        tree = Tree.of(directory)
+    raise CheckpointNotFoundError(
+        f"the state of batch {reading.batch} was removed while it was being copied, {_TRIES} times "
+        "in a row",
+        where=f"{directory.url}: {gone}",
+        hint="Spark keeps that of the last spark.sql.streaming.minBatchesToRetain batches. Ask for "
+        "the newest one, or take a snapshot of the directory and read that (--from).",
+    )
 
 
 def state_listing(tree: Tree) -> Document:

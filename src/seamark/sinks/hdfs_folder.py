@@ -164,10 +164,10 @@ class HdfsFolder:
         self.remove_staged(prepared.attempt)
 
     def _is_published(self, target: str, prepared: Prepared) -> bool:
-        published = self._record(target)
+        published, is_taken = self._record_of(target)
+        if not is_taken:
+            return False
         if published is None:
-            if not self._files.is_folder(target):
-                return False
             raise LineageError(
                 f"{target} is there, but no FileSink has published it",
                 where=f"{self.url}/{target}",
@@ -227,8 +227,8 @@ class HdfsFolder:
     def receipt(self, epoch: int) -> Receipt | None:
         """The record of one published epoch; None when there is no such folder."""
         folder = folder_name(epoch)
-        sealed = self._record(folder)
-        if sealed is None and self._files.is_folder(folder):
+        sealed, is_taken = self._record_of(folder)
+        if sealed is None and is_taken:
             raise DamageError(
                 f"{folder} has no record of what it is",
                 where=f"{self.url}/{folder}",
@@ -261,6 +261,18 @@ class HdfsFolder:
                 f"{self.url}/{folder} could not be taken back",
                 hint="Is somebody else taking epochs back? Start again.",
             )
+
+    def _record_of(self, target: str) -> tuple[SealedOnHdfs | None, bool]:
+        """The record of a folder that readers see, and whether there is such a folder.
+
+        A folder without a record is looked at again: others may just have published it or taken
+        it back.
+        """
+        for _ in range(_TRIES):
+            sealed = self._record(target)
+            if sealed is not None or not self._files.is_folder(target):
+                return sealed, sealed is not None
+        return None, True
 
     def _record(self, folder: str) -> SealedOnHdfs | None:
         """The record of an epoch's folder, or None when there is none."""

@@ -91,12 +91,12 @@ def publish(
 
 
 def _is_published(target: str, prepared: Prepared) -> bool:
-    if not is_there(target):
+    published, is_taken = _record_of(target)
+    if not is_taken:
         merged = merged_receipt(target, prepared.epoch)
         if merged is not None and not prepared.is_shown_by(merged):
             raise another_lineage(merged, prepared, target)
         return merged is not None
-    published = read_record(target)
     if published is None:
         raise LineageError(
             f"{os.path.basename(target)} is there, but no FileSink has published it",
@@ -113,6 +113,19 @@ def _is_published(target: str, prepared: Prepared) -> bool:
             hint="Was one attempt staged twice? Take the epoch back and run it again.",
         )
     return True
+
+
+def _record_of(target: str) -> tuple[Sealed | None, bool]:
+    """The record of a folder that readers see, and whether its name is taken.
+
+    A folder without a record is looked at again: others may just have published it or taken it
+    back.
+    """
+    for _ in range(_TRIES):
+        sealed = read_record(target)
+        if sealed is not None or not is_there(target):
+            return sealed, sealed is not None
+    return None, True
 
 
 def _rename(staged: str, target: str, prepared: Prepared, known: Known | None) -> bool:
@@ -170,8 +183,8 @@ def published_epochs(path: str) -> list[int]:
 def receipt_in(target: str) -> Receipt | None:
     """The record of one published epoch; None when there is no such folder."""
     with translate_os_errors("reading", target):
-        sealed = read_record(target)
-        if sealed is None and is_there(target):
+        sealed, is_taken = _record_of(target)
+        if sealed is None and is_taken:
             raise DamageError(
                 f"{os.path.basename(target)} has no record of what it is",
                 where=target,

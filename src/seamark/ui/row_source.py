@@ -81,13 +81,16 @@ class RowSource:
                 batch=asked.batch, operator=asked.operator, partition=asked.partition
             )
             request = first_choice(listing, wanted, asked.part)
-            reading = choose(tree, request)
+            choose(tree, request)  # what cannot be is told before Spark starts
             if isinstance(directory, ObjectDirectory):
                 size = sum(entry.size for entry in tree.entries.values())
                 _require_small(size, directory.url)
             with bar("starting Spark", None):
                 spark = self._session()
-            with bar("reading rows", None), within_reach(directory, tree) as files:
+            with (
+                bar("reading rows", None),
+                within_reach(directory, tree, request) as (files, reading),
+            ):
                 document = _page(spark, files, reading, asked.first)
         return document | {
             "first": asked.first,

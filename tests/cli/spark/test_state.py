@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import open_store
+from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.native.snapshot import take_snapshot
+from seamark.native.state_choice import StateRequest
+from seamark.native.state_rows import state_frame
+from seamark.reports.state_rows import within_reach
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.support.running import Cli
 from tests.native.support.queries import Outputs, run
@@ -121,6 +127,51 @@ def test_a_checkpoint_of_a_store_is_looked_into_like_a_directory(
         take_snapshot(LocalDirectory(path), store, batch=0)
     rows = cli.document("spark", "state", "--from", tmp_path / "store", "--limit", "0")["rows"]
     assert pairs(rows) == put_out(found, 0)
+
+
+def _on_an_object_store(path: Path) -> ObjectDirectory:
+    bucket = ObjectDirectory(f"memory://{uuid.uuid4().hex}", {})
+    for name in LocalDirectory(path).listing():
+        bucket.write(name, (path / name).read_bytes())
+    return bucket
+
+
+def _read_from(spark: SparkSession, directory: Directory, asked: StateRequest) -> list[str]:
+    with (
+        within_reach(directory, Tree.of(directory), asked) as (files, reading),
+        state_frame(spark, files, reading) as frame,
+    ):
+        return sorted(map(str, frame.collect()))
+
+
+ASKED = [StateRequest(), StateRequest(batch=1), StateRequest(changes=(1, 2))]
+
+
+@pytest.mark.warm
+def test_a_directory_on_an_object_store_shows_the_same_rows(
+    spark: SparkSession, counted: tuple[Path, Outputs]
+) -> None:
+    bucket = _on_an_object_store(counted[0])
+    for asked in ASKED:
+        rows = _read_from(spark, LocalDirectory(counted[0]), asked)
+        assert rows
+        assert _read_from(spark, bucket, asked) == rows
+
+
+@pytest.mark.slow
+@pytest.mark.warm
+@pytest.mark.parametrize(
+    "kind", ["counted-rocksdb", "windowed-changelog", "windowed-format2-changelog"]
+)
+def test_rocksdb_on_an_object_store_shows_the_same_rows(
+    spark: SparkSession, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    run(spark, kind, folder, tmp_path / "ck", tmp_path / "out")
+    bucket = _on_an_object_store(tmp_path / "ck")
+    for asked in ASKED[:2]:
+        rows = _read_from(spark, LocalDirectory(tmp_path / "ck"), asked)
+        assert rows
+        assert _read_from(spark, bucket, asked) == rows
 
 
 @pytest.mark.slow

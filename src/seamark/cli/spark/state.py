@@ -14,7 +14,7 @@ from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store
-from seamark.native.state_choice import Side, StateRequest, choose
+from seamark.native.state_choice import Side, StateRequest
 from seamark.reports.named_checkpoints import resolve_id
 from seamark.reports.state_rows import restored_for_reading, state_listing
 
@@ -88,9 +88,8 @@ def command(
         if listed:
             print_answer(state_listing(tree), _show_list)
             return
-        reading = choose(tree, asked)
         require_new(output_options.output)
-        write_rows(directory, tree, reading, output_options)
+        write_rows(directory, tree, asked, output_options)
 
 
 def _row_output(form: str | None, output: str | None, limit: int | None) -> RowOutput:

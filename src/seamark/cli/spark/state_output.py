@@ -23,7 +23,7 @@ from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.cli.layout import plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
-from seamark.native.state_choice import StateSelection
+from seamark.native.state_choice import StateRequest
 from seamark.native.state_rows import plain_row, state_frame
 from seamark.reports.state_rows import flat_row, rows_document, within_reach
 from seamark.spark.own_session import a_session
@@ -56,10 +56,10 @@ def require_new(path: str | None) -> None:
 
 
 def write_rows(
-    directory: Directory, tree: Tree, reading: StateSelection, destination: RowOutput
+    directory: Directory, tree: Tree, asked: StateRequest, destination: RowOutput
 ) -> None:
     """Have Spark read, and put the rows where they are wanted."""
-    with within_reach(directory, tree) as files:
+    with within_reach(directory, tree, asked) as (files, reading):
         spark = a_session()
         spark.sparkContext.setLogLevel("OFF")  # its errors are reported once, by us
         try:
