@@ -217,6 +217,10 @@ POSITIONS_FLOOR: Final = 4 * MIB
 """What the checkpoints of all sources in a folder of RocksDB may take, or :data:`UNPACKED_RATIO`
 times its files if that is larger. Its own compression, Snappy, makes nothing that small."""
 
+MOST_SOURCES: Final = 10_000
+LONGEST_SOURCE: Final = 10_000
+"""Sources of one progress store, and bytes in the id of one. Every session reads all of them."""
+
 # pipelines
 
 MOST_EPOCHS_AHEAD: Final = 100_000
