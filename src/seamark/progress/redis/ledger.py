@@ -131,7 +131,7 @@ class RedisLedger(Ledger):
 
     def sequences(self, meta: Mapping[bytes, bytes]) -> dict[str, int]:
         """The sequence of every source in ``meta``."""
-        sequences = {}
+        sequences: dict[str, int] = {}
         for field in meta:
             if not field.startswith(SEQUENCE):
                 continue
