@@ -34,6 +34,13 @@ COMPARED_FLOOR: Final = 64 * MIB
 """A snapshot is compared with the changes before it if all of their rows take no more than this, or
 :data:`UNPACKED_RATIO` times their stored size if that is larger."""
 
+COMPARING_MEMORY: Final = 224 * MIB
+COMPARING_SECONDS: Final = 2
+COMPARING_BYTES_PER_SECOND: Final = MIB // 2
+"""What comparing RocksDB's snapshots may take. Memory for each: the first, of which the libraries
+use about 70 MiB, and :data:`UNPACKED_RATIO` times the stored size. Processor time for some 64 MiB
+of them together: the second, and one more second for so many stored bytes."""
+
 RECORDS_FLOOR: Final = 500_000
 BYTES_PER_RECORD: Final = 8
 """A state file may hold the floor of records, and one more for each of these stored bytes."""
@@ -214,6 +221,10 @@ POSITIONS_FLOOR: Final = 4 * MIB
 """What the checkpoints of all sources in a folder of RocksDB may take, or :data:`UNPACKED_RATIO`
 times its files if that is larger. Its own compression, Snappy, makes nothing that small."""
 
+MOST_SOURCES: Final = 10_000
+LONGEST_SOURCE: Final = 10_000
+"""Sources of one progress store, and bytes in the id of one. Every session reads all of them."""
+
 # pipelines
 
 MOST_EPOCHS_AHEAD: Final = 100_000
@@ -248,6 +259,16 @@ def most_records(stored: int) -> int:
 def most_compared(stored: int) -> int:
     """How many bytes the rows of a snapshot and its changes may have, to be compared."""
     return max(COMPARED_FLOOR, UNPACKED_RATIO * stored)
+
+
+def comparing_memory(stored: int) -> int:
+    """How much memory a comparison of RocksDB's snapshots of that size may take."""
+    return COMPARING_MEMORY + UNPACKED_RATIO * stored
+
+
+def comparing_seconds(stored: int) -> int:
+    """How much processor time comparisons of RocksDB's snapshots of that size may take."""
+    return COMPARING_SECONDS + stored // COMPARING_BYTES_PER_SECOND
 
 
 def largest_table_text(stored: int) -> int:

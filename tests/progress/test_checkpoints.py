@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from seamark import limits
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.progress import SequenceDedup, SourceCheckpoint, open_progress
 
@@ -98,3 +101,30 @@ def test_an_event_of_a_session_that_failed_passes_again() -> None:
     assert not seen.is_new("s", number)
     again = SequenceDedup(store.read_all_checkpoints())
     assert again.next_sequence("s") == seen.next_sequence("s") == number + 1
+
+
+def test_as_many_and_as_long_sources_as_are_written_are_read(tmp_path: Path) -> None:
+    longest = "\u00e9" * (limits.LONGEST_SOURCE // 2)
+    for url in ("memory://", f"rocksdb://{tmp_path / 'progress'}"):
+        with open_progress(url) as store:
+            with store.session() as session:
+                session.stage_checkpoint(longest, 1)
+                for number in range(limits.MOST_SOURCES - 1):
+                    session.stage_checkpoint(f"s{number}", 1)
+            for is_rewind in (False, True):
+                with store.session() as session:
+                    with pytest.raises(RefusedError, match="at most 10000 sources"):
+                        session.stage_checkpoint("one more", 1, allow_rewind=is_rewind)
+                    session.stage_checkpoint(longest, 2, allow_rewind=is_rewind)
+            assert len(store.read_all_checkpoints()) == limits.MOST_SOURCES
+            with store.session() as session:
+                session.forget_checkpoints()
+                session.stage_checkpoint("one more", 1)
+            assert store.read_all_checkpoints() == {"one more": SourceCheckpoint(1)}
+
+
+def test_a_source_id_that_is_too_long_is_refused() -> None:
+    with open_progress("memory://") as store:
+        with pytest.raises(InvalidInputError, match=r"'a{200}'… has 10001 bytes"):
+            store.stage_checkpoint("a" * (limits.LONGEST_SOURCE + 1), 1)
+        assert store.read_all_checkpoints() == {}

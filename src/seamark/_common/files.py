@@ -215,11 +215,11 @@ def refuse_hole(fd: int, path: str, size: int) -> None:
 
 def read_all(fd: int, most: int) -> bytes:
     """Up to ``most`` bytes, in as many reads as it takes."""
-    data = os.read(fd, most)
-    parts = [data]
-    while data and (most := most - len(data)) > 0:
-        data = os.read(fd, most)
+    parts: list[bytes] = []
+    while most > 0 and (data := os.read(fd, most)):
         parts.append(data)
+        most -= len(data)
+    # what came in one piece, as most files do, is not copied
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seamark import limits
-from seamark._common.checks import U64_MAX, check_number
+from seamark._common.checks import U64_MAX, check_number, check_text
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 
 MAX_POSITION_BYTES: Final = 64 * 1024
@@ -32,6 +32,53 @@ def check_sequence(sequence: int) -> int:
     return check_number("a sequence", sequence, 0, U64_MAX)
 
 
+def check_source_id(source_id: str) -> str:
+    """A source's id when it can be one."""
+    size = len(check_text(source_id, "a source id").encode())
+    if size > limits.LONGEST_SOURCE:
+        raise InvalidInputError(
+            f"the source id {source_id[: limits.LONGEST_PREFIX]!r}… has {size} bytes, and at most "
+            f"{limits.LONGEST_SOURCE} are kept",
+            hint="Use a shorter one, such as a name.",
+        )
+    return source_id
+
+
+def check_one_more_source(known: int) -> None:
+    """:class:`RefusedError` when a store has as many sources as it may have."""
+    if known >= limits.MOST_SOURCES:
+        raise RefusedError(
+            f"a progress store has at most {limits.MOST_SOURCES} sources",
+            hint="Nothing was changed. Put what many small sources share into the position of one.",
+        )
+
+
+def require_kept_source(name: bytes, where: str) -> None:
+    """:class:`DamageError` when the id of a stored source is longer than any that is kept."""
+    if len(name) > limits.LONGEST_SOURCE:
+        shown = name[: limits.LONGEST_PREFIX].decode(errors="replace")
+        raise _made_by_others(
+            f"the id of source {shown!r}… has {len(name)} bytes, and at most "
+            f"{limits.LONGEST_SOURCE} are ever kept",
+            where,
+        )
+
+
+def require_kept_number(sources: int, where: str) -> None:
+    """:class:`DamageError` when a store has more sources than any may have."""
+    if sources > limits.MOST_SOURCES:
+        raise _made_by_others(f"it has more than {limits.MOST_SOURCES} sources", where)
+
+
+def _made_by_others(what: str, where: str) -> DamageError:
+    return DamageError(
+        what,
+        where=where,
+        hint="Something else has written here. Restore the store from a copy, or remove it and "
+        "start over.",
+    )
+
+
 def check_position(source_id: str, position: bytes) -> bytes:
     """A position when it can be kept."""
     if not isinstance(position, bytes | bytearray | memoryview):
@@ -52,12 +99,10 @@ def check_position(source_id: str, position: bytes) -> bytes:
 def require_kept_position(position: bytes | None, source_id: str, where: str) -> bytes | None:
     """A position as it was stored; :class:`DamageError` when it is larger than any that is kept."""
     if position is not None and len(position) > MAX_POSITION_BYTES:
-        raise DamageError(
+        raise _made_by_others(
             f"the position of source {source_id[: limits.LONGEST_PREFIX]!r} has {len(position)} "
             f"bytes, and at most {MAX_POSITION_BYTES} are ever kept",
-            where=where,
-            hint="Something else has written here. Restore the store from a copy, or remove it "
-            "and start over.",
+            where,
         )
     return position
 

@@ -15,9 +15,11 @@ from seamark.progress.checkpoints import (
     MAX_POSITION_BYTES,
     SourceCheckpoint,
     check_forward,
+    check_one_more_source,
     check_position,
     check_result_forward,
     check_sequence,
+    check_source_id,
 )
 from seamark.progress.ledger import Changes, Transaction, Writes
 
@@ -44,6 +46,8 @@ class Session:
         self.changes = Changes(data=self._spaces)
         self.transaction = transaction
         self._sequences: Mapping[str, int] | None = None
+        self._new = 0
+        """Staged sources that are not stored yet."""
 
     @property
     def store(self) -> SourceCheckpointStore:
@@ -84,11 +88,14 @@ class Session:
         :class:`InvalidInputError` for a position of more than 64 KiB. Nothing is staged then.
         """
         self.require_open()
-        check_text(source_id, "a source id")
+        check_source_id(source_id)
         check_sequence(sequence)
         position = None if source_position is None else check_position(source_id, source_position)
         if not allow_rewind:
             check_forward(source_id, self._sequence(source_id), sequence)
+        if source_id not in self.changes.sequences and source_id not in self._stored():
+            check_one_more_source(len(self._stored()) + self._new)
+            self._new += 1
         self.changes.sequences[source_id] = sequence
         if position is not None:
             self.changes.positions[source_id] = position
@@ -112,7 +119,7 @@ class Session:
         self.changes.results.clear()
         self.changes.config_hash = None
         self.changes.forget_checkpoints = self.changes.forget_hash = True
-        self._sequences = {}
+        self._sequences, self._new = {}, 0
 
     def read_checkpoint(self, source_id: str) -> SourceCheckpoint | None:
         """The checkpoint of a source as it would be after the commit."""
@@ -131,9 +138,12 @@ class Session:
         staged = self.changes.sequences.get(source_id)
         if staged is not None:
             return staged
+        return self._stored().get(source_id)
+
+    def _stored(self) -> Mapping[str, int]:
         if self._sequences is None:
             self._sequences = self.transaction.sequences()
-        return self._sequences.get(source_id)
+        return self._sequences
 
     # results
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from seamark import limits
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
 from seamark.progress import MAX_POSITION_BYTES, SourceCheckpointStore, open_progress
 from seamark.progress.ledger import SessionOvertaken
@@ -65,6 +66,24 @@ def test_a_position_that_is_larger_than_any_that_is_kept_is_damage(
     client.hset(f"seamark:{{{namespace}}}:positions", "orders", bytes(MAX_POSITION_BYTES + 1))
     for read in (store.read_all_checkpoints, partial(store.read_checkpoint, "orders")):
         with pytest.raises(DamageError, match="has 65537 bytes, and at most 65536"):
+            read()
+
+
+def test_more_sources_than_any_store_has_are_damage(
+    store: SourceCheckpointStore, client: Any, meta: str
+) -> None:
+    client.hset(meta, mapping={f"sequence:{n}": 1 for n in range(limits.MOST_SOURCES + 1)})
+    for read in (store.read_all_checkpoints, partial(_stage, store)):
+        with pytest.raises(DamageError, match="more than 10000 sources"):
+            read()
+
+
+def test_a_source_id_that_is_longer_than_any_that_is_kept_is_damage(
+    store: SourceCheckpointStore, client: Any, meta: str
+) -> None:
+    client.hset(meta, f"sequence:{'a' * (limits.LONGEST_SOURCE + 1)}", 1)
+    for read in (store.read_all_checkpoints, partial(_stage, store)):
+        with pytest.raises(DamageError, match=r"the id of source 'a{200}'… has 10001 bytes"):
             read()
 
 

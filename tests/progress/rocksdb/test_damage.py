@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import shutil
+from collections.abc import Iterable
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -220,3 +221,68 @@ def test_what_seamark_has_written_is_read_however_much_and_however_alike(folder:
     database.close()
     with opened(folder) as store:
         assert len(store.read_all_checkpoints()) == 200
+
+
+def foreign_keys(folder: Path, keys: Iterable[bytes]) -> Path:
+    """A folder that is not ours: sequences under these keys, which shrink to next to nothing."""
+    options = rocksdict.Options(raw_mode=True)
+    options.set_compression_type(rocksdict.DBCompressionType.zstd())
+    blocks = rocksdict.BlockBasedOptions()
+    blocks.set_block_size(1 << 20)
+    options.set_block_based_table_factory(blocks)
+    database = rocksdict.Rdict(str(folder), options)
+    for key in keys:
+        database[key] = (1).to_bytes(8, "big")
+    database.flush()
+    database.close()
+    return folder
+
+
+def staged(store: SourceCheckpointStore, *, allow_rewind: bool = False) -> None:
+    with store.session() as session:
+        session.stage_checkpoint("new", 1, allow_rewind=allow_rewind)
+
+
+def each_read(folder: Path, message: str) -> None:
+    """See that whatever reads all sources says that."""
+    with opened(folder) as store:
+        for read in (
+            store.read_all_checkpoints,
+            partial(staged, store),
+            partial(staged, store, allow_rewind=True),
+            store.clear_checkpoints,
+        ):
+            with pytest.raises(DamageError, match=message):
+                read()
+
+
+@pytest.mark.parametrize("kind", [b"sequence", b"position"])
+def test_more_sources_than_any_store_has_are_damage(folder: Path, kind: bytes) -> None:
+    count = limits.MOST_SOURCES + 1
+    foreign_keys(folder, (b"source_%s:%d" % (kind, number) for number in range(count)))
+    with opened(folder) as store:
+        for read in (store.read_all_checkpoints, store.clear_checkpoints):
+            with pytest.raises(DamageError, match="more than 10000 sources"):
+                read()
+        if kind == b"sequence":
+            with pytest.raises(DamageError, match="more than 10000 sources"):
+                staged(store)
+
+
+def test_a_source_id_that_is_longer_than_any_that_is_kept_is_damage(folder: Path) -> None:
+    long = b"a" * (limits.LONGEST_SOURCE + 1)
+    foreign_keys(folder, [b"source_sequence:" + long])
+    each_read(folder, r"the id of source 'a{200}'… has 10001 bytes")
+
+
+def test_a_small_folder_does_not_stand_for_many_long_source_ids(folder: Path) -> None:
+    long = b"a" * (limits.LONGEST_SOURCE - 10)
+    foreign_keys(folder, (b"source_sequence:%06d" % number + long for number in range(1000)))
+    each_read(folder, "somebody has made them up")
+
+
+def test_a_small_folder_does_not_stand_for_many_long_query_ids(folder: Path) -> None:
+    long = b"a" * 100_000
+    foreign_keys(folder, (b"result_sequence:%06d" % number + long for number in range(100)))
+    with opened(folder) as store, pytest.raises(DamageError, match="somebody has made them up"):
+        store.clear_checkpoints()

@@ -63,6 +63,7 @@ class Code(StrEnum):
     STATE_NEWER_THAN_LOG = "state-newer-than-log"
     SNAPSHOT_DISAGREES = "snapshot-disagrees"
     SNAPSHOT_STALE = "snapshot-stale"
+    SNAPSHOT_NOT_COMPARED = "snapshot-not-compared"
     HADOOP_CHECKSUM = "hadoop-checksum"
     SPARK_CHECKSUM = "spark-checksum"
     REPARTITION_UNFINISHED = "repartition-unfinished"

@@ -1,32 +1,24 @@
 """Snapshots of state stores: whether they are whole, and what the changes next to them make.
 
 One that is not what the changes make is of another history. The rows of RocksDB's snapshots are
-read by RocksDB itself, where ``rocksdict`` is installed.
+read by RocksDB itself, where ``rocksdict`` is installed, in a process of its own.
 
 Tests: ``tests/native/test_inspection_damage.py``.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from seamark import limits
-from seamark.checkpoint_dir.formats.hdfs_state import MadeState, read_changes
+from seamark.checkpoint_dir.formats.hdfs_state import MadeState
 from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
-from seamark.checkpoint_dir.formats.rocksdb_zip import (
-    has_column_families,
-    sst_names,
-    sst_sizes,
-    zip_problems,
-)
+from seamark.checkpoint_dir.formats.rocksdb_zip import sst_sizes, zip_problems
 from seamark.checkpoint_dir.operators import StoreFolder
-from seamark.checkpoint_dir.state_files import SST_FOLDER, StateFile, needed_ssts, opened_zip
+from seamark.checkpoint_dir.state_files import SST_FOLDER, StateFile, needed_ssts
 from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import (
@@ -38,18 +30,19 @@ from seamark.native.inspect.findings import (
     damage,
     warning,
 )
+from seamark.native.inspect.rocksdb_rows import Verdict
+from seamark.native.inspect.rocksdb_snapshots import (
+    MOST_STORED,
+    MadeByChanges,
+    compared_snapshots,
+)
 
 if TYPE_CHECKING:
     from seamark.native.inspect.contents import ReadState
     from seamark.native.inspect.state import State, Store
 
-_MOST: Final = 256 << 20
-"""Bytes of one store that are held in memory to compare a snapshot with its changes."""
 _CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 _LARGEST_ZIP: Final = 64 << 20
-ReadFile = Callable[[str], bytes | None]
-_SST: Final = re.compile(r"[0-9]{1,19}\.sst")
-_MEMBER: Final = re.compile(r"[A-Z0-9][A-Za-z0-9.-]{0,60}")
 
 
 def snapshot_findings(
@@ -66,25 +59,30 @@ def snapshot_findings(
     """
     checksums = conf.get(_CHECKSUMS, "false") == "true"
     opens = read_data and not checksums and can_read()
+    compared = dict(_against_changelogs(listing, state)) if opens else {}
     for store in state.stores:
-        # what the changes make is worked out once for all snapshots of a version
-        files = sorted(store.all_files, key=lambda file: (file.version, file.uid or ""))
-        for version, of_version in groupby(files, lambda file: file.version):
-            kinds: dict[str, list[StateFile]] = {}
-            for file in of_version:
-                kinds.setdefault(file.extension, []).append(file)
+        for version, kinds in _by_version(store):
             if "snapshot" in kinds:
                 made_of = _made_of(store, version, "delta")
                 yield from _against_deltas(
                     listing, store, kinds["snapshot"], made_of, learned, checksums
                 )
-            made_of = _made_of(store, version, "changelog") if opens and "zip" in kinds else None
-            differing = dict(_against_changelogs(listing, store, kinds.get("zip", []), made_of))
             for file in kinds.get("zip", []):
-                if file in differing:
-                    yield differing[file]
-                else:
+                finding = compared.get(store.path(file))
+                if finding is not None:
+                    yield finding
+                if finding is None or finding.code is not Code.SNAPSHOT_DISAGREES:
                     yield from _against_times(listing, store, file)
+
+
+def _by_version(store: Store) -> Iterator[tuple[int, dict[str, list[StateFile]]]]:
+    """The files of a store by version and kind, so that all snapshots of one are seen together."""
+    files = sorted(store.all_files, key=lambda file: (file.version, file.uid or ""))
+    for version, of_version in groupby(files, lambda file: file.version):
+        kinds: dict[str, list[StateFile]] = {}
+        for file in of_version:
+            kinds.setdefault(file.extension, []).append(file)
+        yield version, kinds
 
 
 _MadeOf = tuple[StateFile | None, list[StateFile]]
@@ -120,7 +118,7 @@ def _against_deltas(
     base, deltas = made_of
     parts = [*deltas, *([base] if base else [])]
     size = listing.size_of(map(store.path, parts))
-    if not all(store.path(file) in learned.digests for file in parts) or size > _MOST:
+    if not all(store.path(file) in learned.digests for file in parts) or size > MOST_STORED:
         return
     contents = {file: listing.data(store.path(file)) for file in parts}
     if None in contents.values():
@@ -134,7 +132,7 @@ def _against_deltas(
     for snapshot in snapshots:
         path = store.path(snapshot)
         data = listing.data(path) if path in learned.digests else None
-        if data is None or size + len(data) > _MOST:
+        if data is None or size + len(data) > MOST_STORED:
             continue
         try:
             same = made.equals(data)
@@ -155,42 +153,33 @@ def _disagrees(store: Store, snapshot: StateFile, since: str) -> Finding:
     )
 
 
-def _against_changelogs(
-    listing: CachedListing, store: Store, snapshots: list[StateFile], made_of: _MadeOf | None
-) -> Iterator[tuple[StateFile, Finding]]:
-    """The same of RocksDB's snapshots."""
-    if made_of is None:
-        return
-    base, changes = made_of
-    here = store.folder.path
+def _against_changelogs(listing: CachedListing, state: State) -> Iterator[tuple[str, Finding]]:
+    """The same of RocksDB's snapshots, by their paths; or that they take too much to compare."""
+    for store, base, snapshot, verdict in compared_snapshots(listing, _made_by_changes(state)):
+        path = store.path(snapshot)
+        if verdict is Verdict.DIFFERS:
+            since = f"{base.name} and the changelogs after it" if base else "its changelogs"
+            yield path, _disagrees(store, snapshot, since)
+        elif verdict is Verdict.BEYOND_LIMITS:
+            yield (
+                path,
+                warning(
+                    Code.SNAPSHOT_NOT_COMPARED,
+                    path,
+                    f"{path} is not compared with the changes before it: its files unpack to far "
+                    "more than such files do, or cannot be read in the time for files of their "
+                    "size",
+                    "Treat the directory as one of unknown origin.",
+                ),
+            )
 
-    def data(name: str) -> bytes:
-        sst = listing.data(f"{here}/{name}")
-        if sst is None:
-            raise NotDecodable(f"{name} is not there")
-        return sst
 
-    def rows(file: StateFile) -> dict[bytes, bytes]:
-        zipped = data(file.name)
-        if listing.size_of(f"{here}/{name}" for name in needed_ssts(zipped)) > _MOST:
-            raise NotDecodable("it is too large to compare")
-        return rows_in(zipped, data)
-
-    try:
-        if listing.size_of(map(store.path, changes)) > _MOST:
-            return
-        before = rows(base) if base else {}
-        after = with_changes(before, (data(file.name) for file in reversed(changes)))
-    except (DamageError, NotDecodable):
-        return  # reported by the reader of each file
-    since = f"{base.name} and the changelogs after it" if base else "its changelogs"
-    for snapshot in snapshots:
-        try:
-            same = after == rows(snapshot)
-        except (DamageError, NotDecodable):
-            continue
-        if not same:
-            yield snapshot, _disagrees(store, snapshot, since)
+def _made_by_changes(state: State) -> Iterator[MadeByChanges]:
+    for store in state.stores:
+        for version, kinds in _by_version(store):
+            if "zip" in kinds and (made_of := _made_of(store, version, "changelog")) is not None:
+                base, changes = made_of
+                yield MadeByChanges(store, base, changes[::-1], kinds["zip"])
 
 
 def _against_times(listing: CachedListing, store: Store, snapshot: StateFile) -> Iterator[Finding]:
@@ -259,60 +248,3 @@ def _problem(data: bytes) -> str | None:
 def can_read() -> bool:
     """Whether RocksDB's own code is there."""
     return find_spec("rocksdict") is not None
-
-
-def rows_in(zipped: bytes, read: ReadFile) -> dict[bytes, bytes]:
-    """All rows of a snapshot; ``read`` gives the files that it names, relative to its store.
-
-    :class:`NotDecodable` when that is unknown; a missing file is reported elsewhere.
-    """
-    from rocksdict import AccessType, Options, Rdict
-
-    if zip_problems(zipped):
-        raise NotDecodable("it cannot be unpacked")
-    with tempfile.TemporaryDirectory(prefix="seamark-inspect-") as folder:
-        _unpack(zipped, read, Path(folder))
-        try:
-            database = Rdict(folder, Options(raw_mode=True), access_type=AccessType.read_only())
-            try:
-                rows: Any = database.items()
-                return dict(rows)
-            finally:
-                database.close()
-        except Exception as error:  # noqa: BLE001 - rocksdict raises bare ones
-            raise NotDecodable(f"RocksDB cannot read it: {error}") from None
-
-
-def _unpack(zipped: bytes, read: ReadFile, folder: Path) -> None:
-    try:
-        names = sst_names(zipped)
-    except DamageError as error:
-        raise NotDecodable(f"its metadata cannot be read: {error}") from None
-    if has_column_families(zipped):
-        raise NotDecodable("its keys carry the numbers of several columns")
-    with opened_zip(zipped) as archive:
-        for member in archive.infolist():
-            if member.filename == "metadata":
-                continue
-            if not _MEMBER.fullmatch(member.filename):
-                raise NotDecodable(f"it has a file of an unknown kind: {member.filename}")
-            (folder / member.filename).write_bytes(archive.read(member))
-    for there, local in names.items():
-        data = read(f"{SST_FOLDER}/{there}") if _SST.fullmatch(local) else None
-        if data is None:
-            raise NotDecodable(f"{there} is not there")
-        (folder / local).write_bytes(data)
-
-
-def with_changes(rows: dict[bytes, bytes], changelogs: Iterable[bytes]) -> dict[bytes, bytes]:
-    """The rows after some changelogs; raises what :func:`read_changes` raises."""
-    changed = dict(rows)
-    for data in changelogs:
-        for key, value, merge in read_changes(data):
-            if merge:
-                raise NotDecodable("a value is added to others by a rule of RocksDB")
-            if value is None:
-                changed.pop(key, None)
-            else:
-                changed[key] = value
-    return changed

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, FencedError, OutcomeUnknownError, StoreUnavailableError
-from seamark.progress.checkpoints import SourceCheckpoint, require_kept_position
+from seamark.progress.checkpoints import (
+    SourceCheckpoint,
+    require_kept_number,
+    require_kept_position,
+    require_kept_source,
+)
 from seamark.progress.ledger import Changes, Ledger, Transaction
 from seamark.progress.redis.client import (
     Errors,
@@ -126,9 +131,13 @@ class RedisLedger(Ledger):
 
     def sequences(self, meta: Mapping[bytes, bytes]) -> dict[str, int]:
         """The sequence of every source in ``meta``."""
-        sequences = {}
+        sequences: dict[str, int] = {}
         for field in meta:
-            if field.startswith(SEQUENCE) and (value := self._number(meta, field)) is not None:
+            if not field.startswith(SEQUENCE):
+                continue
+            require_kept_source(field[len(SEQUENCE) :], self.url)
+            require_kept_number(len(sequences) + 1, self.url)
+            if (value := self._number(meta, field)) is not None:
                 sequences[self._source(field)] = value
         return sequences
 

@@ -22,13 +22,17 @@ from typing import ClassVar, Final
 from seamark import limits
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, SeamarkError
-from seamark.progress.checkpoints import SourceCheckpoint, require_kept_position
+from seamark.progress.checkpoints import (
+    SourceCheckpoint,
+    require_kept_number,
+    require_kept_position,
+    require_kept_source,
+)
 from seamark.progress.ledger import Changes, SingleWriterLedger, Writes
 from seamark.progress.rocksdb.database import Primary, ReadableDatabase, Secondary
 
 log = logger_named(__name__)
 
-_SOURCES: Final = b"source_"
 _SEQUENCE: Final = b"source_sequence:"
 _POSITION: Final = b"source_position:"
 _RESULT: Final = b"result_sequence:"
@@ -118,16 +122,7 @@ class RocksDBLedger(SingleWriterLedger):
         return SourceCheckpoint(self._number(_SEQUENCE + name, sequence), position)
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
-        entries: dict[bytes, bytes] = {}
-        total, most = 0, limits.POSITIONS_FLOOR
-        for key, value in self._database.snapshot().below(_SOURCES):
-            if key.startswith(_POSITION):
-                source = key[len(_POSITION) :].decode(errors="replace")
-                require_kept_position(value, source, self.url)
-            entries[key] = value
-            total += len(key) + len(value)
-            if total > most:
-                most = self._most_unpacked(total)
+        entries = dict(self._below(_SEQUENCE, _POSITION))
         return {
             self._source(key): SourceCheckpoint(
                 self._number(key, value), entries.get(_POSITION + key[len(_SEQUENCE) :])
@@ -138,8 +133,25 @@ class RocksDBLedger(SingleWriterLedger):
 
     def sequences(self) -> dict[str, int]:
         """The sequence of every source."""
-        entries = self._database.snapshot().below(_SEQUENCE)
+        entries = self._below(_SEQUENCE)
         return {self._source(key): self._number(key, value) for key, value in entries}
+
+    def _below(self, *prefixes: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """What is recorded of all sources; :class:`DamageError` when that is beyond the limits."""
+        snapshot = self._database.snapshot()
+        total, most = 0, limits.POSITIONS_FLOOR
+        for prefix in prefixes:
+            for number, (key, value) in enumerate(snapshot.below(prefix), 1):
+                name = key[len(prefix) :]
+                if prefix != _RESULT:
+                    require_kept_source(name, self.url)
+                    require_kept_number(number, self.url)
+                if prefix == _POSITION:
+                    require_kept_position(value, name.decode(errors="replace"), self.url)
+                total += len(key) + len(value)
+                if total > most:
+                    most = self._most_unpacked(total)
+                yield key, value
 
     def result_sequence(self, query_id: str) -> int | None:
         key = _RESULT + query_id.encode()
@@ -221,10 +233,11 @@ class RocksDBLedger(SingleWriterLedger):
         memory does not see the newer rows of a file that is taken over later.
         """
         prefixes = [space_prefix(space) for space in changes.cleared]
-        if changes.forget_checkpoints:
-            prefixes += [_SEQUENCE, _POSITION, _RESULT]
         snapshot = self._database.snapshot() if prefixes else None
-        return [key for prefix in prefixes if snapshot for key, _ in snapshot.below(prefix)]
+        keys = [key for prefix in prefixes if snapshot for key, _ in snapshot.below(prefix)]
+        if changes.forget_checkpoints:
+            keys += [key for key, _ in self._below(_SEQUENCE, _POSITION, _RESULT)]
+        return keys
 
     def close(self) -> None:
         if self._dropped.detach() is not None:
