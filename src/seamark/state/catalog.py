@@ -37,8 +37,13 @@ class Catalog:
         self._requires_hashes = requires_hashes
 
     def ids(self) -> list[CheckpointId]:
-        """Ids of every checkpoint with a manifest, oldest first."""
-        folders = self._blobs.folders_holding(self._paths.prefix, "manifest.json")
+        """Ids of every checkpoint with a manifest, oldest first.
+
+        A listing in several requests may miss the only one that is left: none are listed twice.
+        """
+        prefix, name = self._paths.prefix, "manifest.json"
+        folders = self._blobs.folders_holding(prefix, name)
+        folders = folders or self._blobs.folders_holding(prefix, name)
         return sorted(
             checkpoint_id for name in folders if (checkpoint_id := parsed_id(name)) is not None
         )
