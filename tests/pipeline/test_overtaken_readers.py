@@ -20,6 +20,7 @@ from seamark.audit.expectations import histories_of
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
+from seamark.capture.observed_cost import observed_cost
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.cli.compare import _compared
 from seamark.cli.copy import _copied
@@ -199,6 +200,20 @@ def healthy(store: CheckpointStore) -> object:
     return [(each.name, each.found) for each in checks if each.verdict != "ok"]
 
 
+class About(int):
+    """Bytes of manifests: names that are drawn make them a few more or less."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and abs(self - other) < 250
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def estimated(store: CheckpointStore) -> object:
+    cost = observed_cost(store)
+    return cost.state_bytes, cost.restore.reads, About(cost.restore.bytes)
+
+
 def chosen_for_a_fork(store: CheckpointStore) -> object:
     chosen = choose(store)
     return chosen.manifest.checkpoint_id, chosen.skipped
@@ -264,6 +279,7 @@ OF_A_MOMENT: list[Read] = [
     partial(described, "latest"),
     explained,
     healthy,
+    estimated,
     chosen_for_a_fork,
     forked,
     partial(copied, None),
