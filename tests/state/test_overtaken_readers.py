@@ -17,8 +17,9 @@ from typing import Any, Final
 import pytest
 
 from seamark.blobs.contract import Blobs
+from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
-from seamark.errors import StoreUnavailableError
+from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.state import StateStore
 from tests.state.test_order import DAY, epoch_of, id_at, written
 from tests.store.support.interleaving import ObjectSeat
@@ -71,7 +72,7 @@ class VisitedOs:
 
 
 def publish_and_prune(store: StateStore) -> Iterator[object]:
-    yield written(store, 3)
+    yield written(store, 3, None)
     yield store.prune(1)
 
 
@@ -82,7 +83,7 @@ def publish_by_a_slow_clock_and_prune(store: StateStore) -> Iterator[object]:
 
 def publish_and_delete_the_one_before(store: StateStore) -> Iterator[object]:
     before = store.list()[-1]
-    yield written(store, 3)
+    yield written(store, 3, None)
     store.delete(before)
     yield before
 
@@ -106,12 +107,17 @@ def begun(where: str | Blobs, *, unfinished: bool) -> StateStore:
     """Two checkpoints, and an object of one that was never published."""
     store = StateStore(where)
     for epoch in (1, 2):
-        written(store, epoch)
+        written(store, epoch, None)
     if unfinished:
         task = store.task(id_at(-DAY / 2), "task")
         task.put("op", 0, b"not published")
         task.finish()
     return store
+
+
+def exhaust(steps: Iterator[object]) -> None:
+    for _ in steps:
+        pass
 
 
 def go_through(visit: Visit, read: Read, store: StateStore, moments: list[object]) -> None:
@@ -152,13 +158,20 @@ def test_a_store_that_is_pruned_during_every_listing_is_not_called_empty(
         names = os.listdir(path)
         with monkeypatch.context() as paused:
             paused.delattr(system, "listdir")  # the prune lists too
-            written(writer, next(epochs))
+            written(writer, next(epochs), None)
             writer.prune(1)
         return names
 
     monkeypatch.setattr(system, "listdir", listdir, raising=False)
     with pytest.raises(StoreUnavailableError, match="pruned while they were being read"):
         reader.list()
+
+
+class SyncedSeat(ObjectSeat):
+    """Somebody may also be let in before a value is made durable."""
+
+    def make_durable(self, key: str) -> None:
+        self._next().make_durable(key)
 
 
 class PagedBlobs(MemoryBlobs):
@@ -183,7 +196,7 @@ def test_an_object_store_whose_pages_were_overtaken_is_not_called_empty(read: Re
     """The newest is published under a name that the listing has already passed."""
     blobs = PagedBlobs()
     store = begun(blobs, unfinished=True)
-    blobs.waiting.append(lambda: [*publish_by_a_slow_clock_and_prune(store)])
+    blobs.waiting.append(partial(exhaust, publish_by_a_slow_clock_and_prune(store)))
     found = read(store)
     assert blobs.waiting == []
     assert found == read(store)
@@ -196,7 +209,7 @@ def test_a_clean_up_leaves_what_a_checkpoint_needs_that_is_published_meanwhile()
         blobs = MemoryBlobs()
         seat = ObjectSeat(blobs)
         beside, store = StateStore(blobs), StateStore(seat)
-        first = written(beside, 1)
+        first = written(beside, 1, None)
 
         def rebase(beside: StateStore = beside, first: Any = first) -> None:
             with beside.begin(2, parent=first, rebase=True) as writer:
@@ -213,3 +226,39 @@ def test_a_clean_up_leaves_what_a_checkpoint_needs_that_is_published_meanwhile()
         assert newest is not None
         assert beside.verify(newest.checkpoint_id).issues == [], at
     raise AssertionError("it never came to an end")
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
+def test_building_on_a_parent_that_is_pruned_meanwhile_says_that_it_is_gone(
+    on_disk: bool, tmp_path: Path
+) -> None:
+    """Never that it is damaged: its successors are whole."""
+    told = []
+    for at in range(1, 100):
+        base = FilesystemBlobs(str(tmp_path / str(at))) if on_disk else MemoryBlobs()
+        seat = SyncedSeat(base)
+        beside, store = StateStore(base), StateStore(seat)
+        parent = written(beside, 2, None, parent=written(beside, 1, None))
+        seat.arm(at, partial(exhaust, publish_and_prune(beside)))
+        try:
+            written(store, 4, None, parent=parent)
+        except CheckpointNotFoundError as error:
+            assert str(parent) in error.what
+            told.append(at)
+        if seat.disarm():
+            assert len(told) > 3, "it was hardly ever overtaken"
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_a_parent_that_is_there_and_builds_on_one_that_is_lost_is_damaged() -> None:
+    blobs = MemoryBlobs()
+    store = StateStore(blobs)
+    first = written(store, 1, None)
+    parent = written(store, 2, None, parent=first)
+    writer = store.begin(3, parent=parent)
+    blobs.delete([f"checkpoints/{first}/manifest.json"])
+    with pytest.raises(DamageError, match=f"{first}, which {parent} builds on, is missing"):
+        writer.commit()
+    with pytest.raises(DamageError, match="is missing"):
+        store.begin(3, parent=parent)
