@@ -67,6 +67,13 @@ def test_files_with_ids_are_compared_by_what_is_in_them(tmp_path: Path) -> None:
     assert blind == StateComparison(not_compared=1)
 
 
+def test_a_stored_file_that_is_gone_meanwhile_is_not_compared(tmp_path: Path) -> None:
+    copy = LocalCopy(tmp_path)
+    copy.write(FIRST, change_file([A]))
+    files = {FIRST: StoredFile(3, hashlib.sha256(b"abc").digest())}
+    assert compare_changes(copy, files, 7, lambda _: None) == StateComparison(not_compared=1)
+
+
 def test_snapshots_and_other_versions_are_not_compared(tmp_path: Path) -> None:
     stored = {"state/0/0/7.zip": b"x", "state/0/0/6.delta": b"y", "state/0/0/SSTs/1.sst": b"z"}
     assert compared(tmp_path, stored, {}).is_equal is None

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from seamark._common.progress_bars import no_bar
 from seamark.audit.expectations import histories_of
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.checkpoint_contents import Chain
+from seamark.capture.file_index import FileIndex
+from seamark.capture.observed_cost import observed_cost
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.cli.compare import _compared
 from seamark.cli.copy import _copied
 from seamark.cli.list import _listed
@@ -32,6 +36,7 @@ from seamark.native.bisection import span_of
 from seamark.pipeline.recovery.fork import choose, choose_again, fork_store
 from seamark.pipeline.recovery.rollback import plan_rollback, roll_back
 from seamark.pipeline.replay.recorded_epochs import epoch_to_replay, epochs_of
+from seamark.pipeline.replay.scratch import recorded_file, recorded_plan
 from seamark.reports.checkpoint_document import describe
 from seamark.reports.checkpoint_summary import summarize_checkpoints
 from seamark.reports.named_checkpoints import use_named
@@ -95,6 +100,13 @@ def go_back(origin: Origin) -> Iterator[object]:
     yield origin.add()
 
 
+def purge_and_prune(origin: Origin) -> Iterator[object]:
+    """Spark has removed all old files, so nothing that is pruned is needed any more."""
+    origin.index = FileIndex()
+    yield origin.add(full=True)
+    yield origin.store.prune(1)
+
+
 VISITS: list[Visit] = [
     go_on,
     go_on_step_by_step,
@@ -127,6 +139,21 @@ def replayable(store: CheckpointStore) -> object:
 
 def replayed(store: CheckpointStore) -> object:
     return epoch_to_replay(store, WANTED).decided.checkpoint_id
+
+
+def planned_again(store: CheckpointStore) -> object:
+    decided = epoch_to_replay(store, WANTED).decided
+    with TemporaryDirectory() as folder:
+        # the fingerprint of these checkpoints is made up
+        plan = recorded_plan(store, decided.with_extra(fingerprint=None), LocalCopy(folder), [0])
+    return plan.entry.lines
+
+
+def state_to_compare(store: CheckpointStore) -> object:
+    chain = Chain.load(store, epoch_to_replay(store, WANTED).decided)
+    assert chain.index is not None
+    files = [recorded_file(store, chain, path) for path in chain.index.files]
+    return "gone" if None in files else files
 
 
 def audited(store: CheckpointStore) -> object:
@@ -171,6 +198,20 @@ def healthy(store: CheckpointStore) -> object:
     checks = check_store(store, write=False)
     # on a store that only conditions protect nobody knows whether the writer lives
     return [(each.name, each.found) for each in checks if each.verdict != "ok"]
+
+
+class About(int):
+    """Bytes of manifests: names that are drawn make them a few more or less."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and abs(self - other) < 250
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def estimated(store: CheckpointStore) -> object:
+    cost = observed_cost(store)
+    return cost.state_bytes, cost.restore.reads, About(cost.restore.bytes)
 
 
 def chosen_for_a_fork(store: CheckpointStore) -> object:
@@ -238,6 +279,7 @@ OF_A_MOMENT: list[Read] = [
     partial(described, "latest"),
     explained,
     healthy,
+    estimated,
     chosen_for_a_fork,
     forked,
     partial(copied, None),
@@ -270,8 +312,10 @@ class Meeting:
             sink_commit_statuses={"bars": SinkCommitStatus.committed()},
             output_digests={"bars": {**digest, "total_rows": 9, "total_digest": "b" * 32}},
         )
-        for epoch in range(1, WANTED + 1):
+        for epoch in range(1, WANTED):
             self.origin.add(full=True if epoch == 4 else None)
+        read = b'v1\n{"path":"file:/a","timestamp":1,"batchId":4}'
+        self.origin.add(large_logs={f"sources/0/{WANTED - 1}": read})
         self.seat: Seat = place.seat()
         self.reader = place.store(self.seat)
         self.fresh = place.store
@@ -336,3 +380,13 @@ def test_the_rows_of_a_list_are_of_one_history_and_the_newest_is_among_them(
             assert found in allowed or any(
                 {*found} <= {*rows} and found and max(found) == max(rows) for rows in allowed
             ), (read, found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("read", [planned_again, state_to_compare])
+def test_a_replay_of_an_epoch_that_is_pruned_meanwhile_meets_no_damage(
+    kind: Kind, read: Read
+) -> None:
+    allowed = [*moments(kind, purge_and_prune, read), "gone"]
+    for found in overtaken(kind, purge_and_prune, read):
+        assert found in allowed

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import Pipeline, open_store
+from seamark.capture import state_comparison
+from seamark.capture.checkpoint_contents import Sizes
+from seamark.capture.state_comparison import StateComparison, compare_changes
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -422,6 +425,31 @@ def test_damaged_state_is_an_error_and_never_another_result(
     first.write_bytes(data)
     with pytest.raises(DamageError):
         pipeline(spark, QUICK[0], "hdfs", input_folder, root).replay(2)
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.warm
+def test_rows_of_an_epoch_that_is_pruned_meanwhile_are_given_without_its_state(
+    spark: SparkSession, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(spark, tmp_path)
+    world.pipeline(full_every=1, sizes=Sizes(inline_operator=0)).run()
+    # as with state files that have ids: their bytes differ, so the stored ones are read
+    monkeypatch.setattr(state_comparison, "_sha256", lambda *_: b"")
+
+    def beside_a_prune(*args: Any) -> StateComparison:
+        with open_store(tmp_path / "store") as beside:
+            beside.claim()
+            assert beside.prune(1)
+        # Spark has no snapshot yet, with which the prune would have removed these itself
+        shutil.rmtree(tmp_path / "store" / "shared")
+        return compare_changes(*args)
+
+    monkeypatch.setattr(replayer, "compare_changes", beside_a_prune)
+    again = world.pipeline().replay(3)
+    assert again.is_equal
+    assert again.state.is_equal is None
+    assert any("was pruned meanwhile" in note for note in again.notes)
     assert list(scratch.iterdir()) == []
 
 

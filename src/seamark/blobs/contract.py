@@ -209,7 +209,10 @@ class Blobs(ABC):
 
     @abstractmethod
     def folders_holding(self, prefix: str, name: str) -> list[str]:
-        """Names of the folders directly in ``prefix`` that hold a value called ``name``."""
+        """Names of the folders directly in ``prefix`` that hold a value called ``name``.
+
+        One that was there before the call is found, unless it is removed meanwhile.
+        """
 
     def make_durable(self, key: str) -> None:  # noqa: B027 - most backends have done so
         """Be sure that a value which can be read survives a power cut."""

@@ -47,6 +47,7 @@ from seamark.blobs.contract import (
     is_key,
 )
 from seamark.blobs.durable_folders import DurableFolders
+from seamark.blobs.folder_listing import folders_holding
 from seamark.errors import DamageError, StoreUnavailableError
 
 _LOCK: Final = "locks/writers.lock"
@@ -168,28 +169,9 @@ class FilesystemBlobs(Blobs):
             # a file where the store should be must not look like an empty store
             raise StoreUnavailableError(f"{self.url} is not a directory", hint="Check the path.")
         folder = self._path(check_folder(prefix).rstrip("/"))
-        folders: list[str] = []
         with translate_os_errors("listing", folder):
             self._inside.require(f"{folder}/")
-            try:
-                names = os.listdir(folder)
-            except OSError as error:
-                if error.errno in ABSENT:
-                    return []
-                raise
-            for entry in names:
-                path = f"{folder}/{entry}/{name}"
-                if os.access(path, os.F_OK):
-                    folders.append(entry)
-                    continue
-                # access() says no for any reason; only 'it is not there' may count
-                try:
-                    os.stat(path)
-                    folders.append(entry)
-                except OSError as error:
-                    if error.errno not in ABSENT:
-                        raise
-        return folders
+            return folders_holding(folder, name)
 
     # writing
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from typing import Final
 
@@ -23,7 +24,8 @@ from seamark.errors import CheckpointNotFoundError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.facts import SharedObject
 from seamark.store import CheckpointStore
-from seamark.store.inspection import scan, stored_bytes
+from seamark.store.consistent_read import Overtaken, until_settled
+from seamark.store.inspection import require_there, scan, stored_bytes
 
 MOST: Final = 200
 """Checkpoints that are looked at."""
@@ -94,7 +96,14 @@ class ObservedCost:
 
 
 def observed_cost(store: CheckpointStore) -> ObservedCost:
-    """What the newest checkpoints say. :class:`CheckpointNotFoundError` when there is none."""
+    """What the newest checkpoints say. :class:`CheckpointNotFoundError` when there is none.
+
+    When the newest one is pruned meanwhile, there are newer ones: those are looked at.
+    """
+    return until_settled(partial(_look, store), store.url)
+
+
+def _look(store: CheckpointStore) -> ObservedCost:
     scanned = [
         (one.manifest, one.stored_bytes + (one.manifest.state_bytes or 0))
         for one in islice(scan(store), MOST)
@@ -146,10 +155,17 @@ def _per_hour(manifests: Sequence[CheckpointManifest]) -> float | None:
 
 
 def _restore(store: CheckpointStore, manifest: CheckpointManifest) -> Cost:
-    """What is read of manifests, sidecars and objects to restore a checkpoint."""
-    chain = Chain.load(store, manifest, with_contents=False)
+    """What is read of manifests, sidecars and objects to restore a checkpoint.
+
+    :class:`Overtaken` when it is pruned meanwhile.
+    """
+    try:
+        chain = Chain.load(store, manifest, with_contents=False)
+        own = sum(stored_bytes(store, each) for each in chain.manifests)
+        require_there(store, manifest.checkpoint_id)  # what is gone has no bytes
+    except CheckpointNotFoundError:
+        raise Overtaken from None
     objects = chain.index.shared_objects if chain.index is not None else []
-    own = sum(stored_bytes(store, each) for each in chain.manifests)
     sidecars = sum(bool(each.state_bytes) for each in chain.manifests)
     return Cost(
         bytes=own + sum(each.size for each in objects),

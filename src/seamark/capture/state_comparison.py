@@ -26,8 +26,8 @@ from seamark.checkpoint_dir.state_files import (
     store_folder,
 )
 
-ReadStored = Callable[[str], bytes]
-"""Gives the bytes of a file that a checkpoint holds."""
+ReadStored = Callable[[str], bytes | None]
+"""Gives the bytes of a file that a checkpoint holds; None when it is not to be had any more."""
 
 _LARGEST_DECODED: Final = 64 << 20
 
@@ -92,8 +92,10 @@ def _is_same(
         return False if file.uid is None else None  # with ids the bytes always differ
     if known.size > _LARGEST_DECODED:
         return None
+    if (data := read(path)) is None:
+        return None
     try:
-        return _by_key(read(path)) == _by_key(copy.read(own))
+        return _by_key(data) == _by_key(copy.read(own))
     except NotDecodable:
         return None
 

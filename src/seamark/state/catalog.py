@@ -5,7 +5,8 @@ Tests: ``tests/state/test_conformance.py``.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from seamark._common.json_documents import is_sealed, seal, unseal
@@ -14,7 +15,15 @@ from seamark._common.parallel import map_in_threads
 from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, KeyExists, TagMismatch
-from seamark.errors import DamageError, FencedError, InvalidInputError, RefusedError, SeamarkError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    FencedError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.state.chains import lineage, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.read_states import BrokenLine, ReadStates
@@ -37,8 +46,13 @@ class Catalog:
         self._requires_hashes = requires_hashes
 
     def ids(self) -> list[CheckpointId]:
-        """Ids of every checkpoint with a manifest, oldest first."""
-        folders = self._blobs.folders_holding(self._paths.prefix, "manifest.json")
+        """Ids of every checkpoint with a manifest, oldest first.
+
+        A listing in several requests may miss the only one that is left: none are listed twice.
+        """
+        prefix, name = self._paths.prefix, "manifest.json"
+        folders = self._blobs.folders_holding(prefix, name)
+        folders = folders or self._blobs.folders_holding(prefix, name)
         return sorted(
             checkpoint_id for name in folders if (checkpoint_id := parsed_id(name)) is not None
         )
@@ -100,6 +114,23 @@ class Catalog:
             broken = BrokenLine(error.what, missing)
             known.broken |= dict.fromkeys((i for i in passed if i != missing), broken)
             raise DamageError(error.what, where=self._blobs.url) from None
+
+    @contextmanager
+    def building_on(self, parent: CheckpointId) -> Iterator[None]:
+        """:class:`CheckpointNotFoundError` for any error that comes of a parent that is gone.
+
+        A removal takes the parent's own manifest before those that it builds on.
+        """
+        try:
+            yield
+        except (DamageError, StoreUnavailableError):
+            if self._blobs.stat(self._paths.manifest(parent)) is not None:
+                raise
+            raise CheckpointNotFoundError(
+                f"state checkpoint {parent}, the parent, is missing",
+                where=self._blobs.url,
+                hint="It may have been pruned meanwhile. Build on latest(), or give no parent.",
+            ) from None
 
     def _held_or_loaded(
         self, checkpoint_id: CheckpointId, known: ReadStates

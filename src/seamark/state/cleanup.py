@@ -115,7 +115,7 @@ def delete_each(place: StatePlace, doomed: Iterable[CheckpointId]) -> Iterator[R
     """
     blobs, paths, catalog = place
     doomed = list(doomed)
-    loaded = catalog.load_all(catalog.ids()) if doomed else {}
+    loaded = catalog.load_listed() if doomed else {}
     readable = _readable(loaded)
     children: dict[CheckpointId | None, set[CheckpointId]] = {}
     for manifest in readable.values():
@@ -259,7 +259,7 @@ def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) ->
         # other things may live below the same prefix: only folders named by an id are ours
         if entry.modified <= oldest and parsed_id(_folder(entry.key, paths)) is not None
     ]
-    loaded = catalog.load_all(catalog.ids())
+    loaded = catalog.load_listed()
     unreadable = [i for i, m in loaded.items() if isinstance(m, DamageError)]
     if unreadable:
         raise RefusedError(

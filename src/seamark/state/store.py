@@ -108,22 +108,27 @@ class StateStore:
 
         With a parent, partitions that are not put stay as they are. After ``longest_chain``
         parents, or with ``rebase``, the new checkpoint names all objects itself instead of naming
-        a parent; nothing that has not changed is written again.
+        a parent; nothing that has not changed is written again. :class:`CheckpointNotFoundError`,
+        also of the commit, when the parent is gone.
         """
         check_number("epoch", epoch, 0, U64_MAX)
-        line = self._place.catalog.lineage(parent) if parent is not None else []
+        blobs, paths, catalog = self._place
+        line: builtins.list[CheckpointManifestV2] = []
         if parent is not None:
-            # who wrote it may have died between showing it and making it durable
-            self._place.blobs.make_durable(self._place.paths.manifest(parent))
+            with catalog.building_on(parent):
+                line = catalog.lineage(parent)
+                # who wrote it may have died between showing it and making it durable
+                blobs.make_durable(paths.manifest(parent))
         new = checkpoint_id or self._next_id(parent)
         if parent is not None and new <= parent:
             raise InvalidInputError(f"checkpoint {new} is not newer than its parent {parent}")
 
         def publish(manifest: CheckpointManifestV2) -> None:
             if parent is not None:
-                self._place.catalog.lineage(parent)  # it may have been pruned in the meantime
+                with catalog.building_on(parent):
+                    catalog.lineage(parent)  # it may have been pruned in the meantime
             self._note_published(new)
-            self._place.catalog.publish(manifest, default_writer())
+            catalog.publish(manifest, default_writer())
 
         return StateWriter(
             new,

@@ -55,8 +55,13 @@ class Origin:
         self.newest: CheckpointManifest | None = None
         store.claim(pipeline="trades")
 
-    def add(self, *, full: bool | None = None, **fields: Any) -> CheckpointManifest:
-        """Save the next epoch. State is inline, in a pack, and in an object of its own."""
+    def add(
+        self, *, full: bool | None = None, large_logs: Contents | None = None, **fields: Any
+    ) -> CheckpointManifest:
+        """Save the next epoch. State is inline, in a pack, and in an object of its own.
+
+        Logs are inline, but for those that are too large for it.
+        """
         epoch = 1 if self.newest is None else self.newest.epoch + 1
         full = self.newest is None if full is None else full
         uploads = Uploads(self.store.shared_objects)
@@ -68,8 +73,9 @@ class Origin:
             f"commits/{epoch - 1}": b'v1\n{"nextBatchWatermarkMs":0}',
             "state/0/_metadata/metadata": b"v1\n{}",
         }
+        large = {f"state/0/0/{epoch}.snapshot": large_file(epoch), **(large_logs or {})}
         stored = {
-            f"state/0/0/{epoch}.snapshot": _large(self.store.shared_objects, large_file(epoch))
+            path: _large(self.store.shared_objects, bytes(data)) for path, data in large.items()
         }
         captured = Captured(
             files={OPERATOR: new, LOG: logs}, stored=stored, is_full=full, versions=[epoch]

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seamark._common.checks import check_number
 from seamark._common.logs import logger_named
-from seamark._common.text import time_text
-from seamark.capture.checkpoint_contents import Chain
+from seamark._common.text import plural, time_text
 from seamark.capture.executor_restore import executor_fetch
 from seamark.capture.planned_files import changed_files, modified_by
-from seamark.capture.restore import FetchAll, files_of
+from seamark.capture.restore import FetchAll
 from seamark.capture.state_comparison import StateComparison, compare_changes
 from seamark.checkpoint_dir.state_files import parse_state_file
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -38,6 +37,7 @@ from seamark.pipeline.replay.scratch import (
     RecordedPlan,
     lines_of_folders,
     rebuild,
+    recorded_file,
     recorded_plan,
     scratch_folder,
 )
@@ -54,6 +54,7 @@ from seamark.spark.row_digests import (
 )
 from seamark.spark.session import is_local, use_own_python
 from seamark.store import CheckpointStore
+from seamark.store.inspection import was_pruned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,7 +188,7 @@ class Replayer:
         if index is None:
             return StateComparison()  # an earlier Seamark stored no hashes of single files
         return compare_changes(
-            copy, index.files, batch + 1, lambda path: _stored(self._store, plan.chain, path)
+            copy, index.files, batch + 1, lambda path: recorded_file(self._store, plan.chain, path)
         )
 
     # what came out
@@ -205,7 +206,11 @@ class Replayer:
         rows = in_session(kept, self._spark)
         frames = {n: self._declared.compiled.rows_of(rows, at) for n, at in numbers.items()}
         sources = changed_files(plan.plan, modified_by(self._spark))
-        notes = [*sources, *self._other_watermark(found.decided, next_watermark)]
+        notes = [
+            *sources,
+            *self._other_watermark(found.decided, next_watermark),
+            *self._uncompared(found.decided, state),
+        ]
         for note in notes:
             log.warning("epoch %d, run again: %s", found.epoch, note)
         return Replay(
@@ -254,6 +259,13 @@ class Replayer:
         was, now = time_text(recorded), time_text(reached)
         return [f"the watermark moves to {now}, and moved to {was} then"]
 
+    def _uncompared(self, decided: CheckpointManifest, state: StateComparison) -> list[str]:
+        number = decided.checkpoint_id
+        if not state.not_compared or not was_pruned(self._store, number):
+            return []
+        files = plural(state.not_compared, "state file")
+        return [f"checkpoint {number} was pruned meanwhile: {files} could not be compared"]
+
 
 def _failed(epoch: int, cause: SeamarkError) -> SeamarkError:
     if isinstance(cause, RefusedError):
@@ -274,13 +286,3 @@ def _state_settings(plan: RecordedPlan, version: int) -> dict[str, str]:
     if written & {"changelog", "zip"}:
         settings[CHANGELOG] = "true" if "changelog" in written else "false"
     return settings
-
-
-def _stored(store: CheckpointStore, chain: Chain, path: str) -> bytes:
-    """A file of a checkpoint, verified."""
-    assert chain.index is not None
-    file = chain.index.files[path]
-    if file.shared is None:
-        return chain.small[path]
-    pieces = (found for _, _, found in files_of((file.shared, {path: file}), store.shared_objects))
-    return b"".join(bytes(piece) for found in pieces for piece in found)

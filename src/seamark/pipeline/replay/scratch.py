@@ -22,7 +22,7 @@ from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
 from seamark.capture.gap_lines import apply_gaps
 from seamark.capture.plans import install_plan, read_plan
-from seamark.capture.restore import FetchAll, restore_index
+from seamark.capture.restore import FetchAll, files_of, restore_index
 from seamark.checkpoint_dir.places.hadoop_copy import open_working_copy
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -37,6 +37,7 @@ from seamark.spark.batch_log import OffsetLogEntry, Plan, parse_commit, parse_of
 from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
 from seamark.store.index_parts import check_path
+from seamark.store.inspection import pruned_or
 
 if TYPE_CHECKING:
     import os
@@ -108,12 +109,16 @@ def recorded_plan(
 ) -> RecordedPlan:
     """The plan of an epoch; ``folder`` is empty and gets Spark's logs, to be read from there.
 
-    :class:`DamageError` unless it is, by its fingerprint, the one that the epoch ran on.
+    :class:`DamageError` unless it is, by its fingerprint, the one that the epoch ran on;
+    :class:`CheckpointNotFoundError` when the checkpoint is pruned meanwhile.
     """
     chain = Chain.load(store, decided)
     if chain.index is not None:
         logs = {path: file for path, file in chain.index.files.items() if path.startswith(_LOGS)}
-        restore_index(folder, FileIndex(logs), chain.small, store.shared_objects)
+        try:
+            restore_index(folder, FileIndex(logs), chain.small, store.shared_objects)
+        except DamageError as error:
+            raise pruned_or(store, decided.checkpoint_id, error) from None
     else:
         for _ in chain.read(store):
             pass  # to verify it and to have its logs
@@ -138,6 +143,23 @@ def recorded_plan(
     commit = folder.read_text(f"commits/{decided.batch}")
     has_ids = commit is not None and parse_commit(commit)[1] is not None
     return RecordedPlan(plan, entry, chain, has_ids)
+
+
+def recorded_file(store: CheckpointStore, chain: Chain, path: str) -> bytes | None:
+    """A file of a checkpoint with an index, verified; None when that is pruned meanwhile."""
+    assert chain.index is not None
+    file = chain.index.files[path]
+    if file.shared is None:
+        return chain.small[path]
+    holder = file.shared, {path: file}
+    try:
+        pieces = (found for _, _, found in files_of(holder, store.shared_objects))
+        return b"".join(bytes(piece) for found in pieces for piece in found)
+    except DamageError as error:
+        why = pruned_or(store, chain.manifests[-1].checkpoint_id, error)
+        if isinstance(why, DamageError):
+            raise
+        return None
 
 
 def rebuild(

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from seamark.blobs.contract import Blobs
-from seamark.errors import DamageError, RefusedError, SeamarkError
+from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.state import CheckpointId, PartitionState
 from tests.state.support.examples import (
     ALONE,
@@ -167,7 +167,7 @@ class StateChains:
         assert len(restored(open_state(), first)) == 4
 
     def test_a_parent_that_is_missing_is_refused(self, open_state: OpenState) -> None:
-        with pytest.raises(SeamarkError, match="missing"):
+        with pytest.raises(CheckpointNotFoundError, match="missing"):
             open_state().begin(1, parent=CheckpointId.now())
 
     @pytest.mark.parametrize("rebase", [False, True])
@@ -180,7 +180,7 @@ class StateChains:
             writer.put("agg", 1, b"changes", is_delta=True)
             other = write(open_state(), {("agg", 0): b"of another writer"})
             open_state().prune(1)
-            with pytest.raises(DamageError, match=str(first)):
+            with pytest.raises(CheckpointNotFoundError, match=str(first)):
                 writer.commit()
         assert open_state().list() == [other]
 
