@@ -6,7 +6,9 @@ Tests: ``tests/state/test_conformance.py``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +17,8 @@ from seamark._common.checks import unsafe_path
 from seamark.blobs.contract import Blobs, Buffer
 from seamark.blobs.streams import PIECE, hashed_while_read
 from seamark.errors import DamageError
-from seamark.state.chains import Chain, Link
+from seamark.limits import READ_AHEAD
+from seamark.state.chains import Chain, Link, PartitionKey
 from seamark.state.layout import CheckpointPaths, PartitionSnapshotEntry
 from seamark.state.pack import PackedEntry, unpack_entry
 
@@ -104,3 +107,29 @@ def compare(
             f"{key}: SHA-256 differs (expected {entry.sha256[:12]}…, found {digest[:12]}…)",
             where=url,
         )
+
+
+def read_chains(
+    blobs: Blobs,
+    paths: CheckpointPaths,
+    chains: Iterable[tuple[PartitionKey, Chain]],
+    parallelism: int,
+) -> Iterator[tuple[PartitionKey, PartitionState]]:
+    """The states of many partitions in their order, verified, some of them read ahead."""
+    if parallelism == 1:
+        for place, chain in chains:
+            yield place, read_chain(blobs, paths, chain)
+        return
+    waiting: deque[tuple[PartitionKey, int, Future[PartitionState]]] = deque()
+    held = 0
+    with ThreadPoolExecutor(parallelism, "seamark-restore") as pool:
+        for place, chain in chains:
+            size = sum(link.entry.size_bytes for link in chain)
+            while waiting and (len(waiting) >= 2 * parallelism or held + size > READ_AHEAD):
+                first, gone, read = waiting.popleft()
+                yield first, read.result()
+                held -= gone
+            waiting.append((place, size, pool.submit(read_chain, blobs, paths, chain)))
+            held += size
+        for place, _, read in waiting:
+            yield place, read.result()

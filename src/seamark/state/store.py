@@ -8,9 +8,7 @@ from __future__ import annotations
 import builtins
 import os
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -26,7 +24,6 @@ from seamark.errors import (
     InvalidInputError,
     StoreUnavailableError,
 )
-from seamark.limits import READ_AHEAD
 from seamark.state import cleanup as upkeep
 from seamark.state.catalog import Catalog
 from seamark.state.chains import LONGEST_CHAIN, Chain, Link, PartitionKey
@@ -34,7 +31,7 @@ from seamark.state.cleanup import Removal, StatePlace, StateVerification
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.state.read_states import ReadStates
-from seamark.state.reader import PartitionState, read_chain, stream_link
+from seamark.state.reader import PartitionState, read_chain, read_chains, stream_link
 from seamark.state.resolution import Resolution
 from seamark.state.task import PACK_BELOW, PACK_BYTES, StateTask
 from seamark.state.writer import StateWriter
@@ -274,30 +271,11 @@ class StateStore:
         known = ReadStates() if known is None else known
         chains = sorted(known.successive.new_in(self._resolved(checkpoint_id, known)))
         blobs, paths, _ = self._place
-        if self._parallelism == 1:
-            for (operator, partition), chain in chains:
-                with self._being_read(checkpoint_id):
-                    state = read_chain(blobs, paths, chain)
+        with self._being_read(checkpoint_id):
+            for (operator, partition), state in read_chains(
+                blobs, paths, chains, self._parallelism
+            ):
                 yield operator, partition, state
-            return
-        waiting: deque[tuple[PartitionKey, int, Future[PartitionState]]] = deque()
-        held = 0
-        with (
-            self._being_read(checkpoint_id),
-            ThreadPoolExecutor(self._parallelism, "seamark-restore") as pool,
-        ):
-            for place, chain in chains:
-                size = sum(link.entry.size_bytes for link in chain)
-                while waiting and (
-                    len(waiting) >= 2 * self._parallelism or held + size > READ_AHEAD
-                ):
-                    (operator, partition), gone, read = waiting.popleft()
-                    yield operator, partition, read.result()
-                    held -= gone
-                waiting.append((place, size, pool.submit(read_chain, blobs, paths, chain)))
-                held += size
-            for (operator, partition), _, read in waiting:
-                yield operator, partition, read.result()
 
     def stream(
         self, checkpoint_id: CheckpointId, operator: str, partition: int
