@@ -41,6 +41,7 @@ from seamark.reports.checkpoint_document import describe
 from seamark.reports.checkpoint_summary import summarize_checkpoints
 from seamark.reports.named_checkpoints import use_named
 from seamark.reports.recovery_walk import explain_walk
+from seamark.reports.state_rows import named_for_reading
 from seamark.reports.store_health import check_store
 from seamark.reports.verification import check_named
 from seamark.sinks.consistent_cut import read_epoch
@@ -255,6 +256,11 @@ def restored_newest(store: CheckpointStore) -> object:
     )
 
 
+def state_looked_into(store: CheckpointStore) -> object:
+    with named_for_reading(store, "latest") as directory:
+        return sorted(directory.listing())
+
+
 def planned_rollback(store: CheckpointStore) -> object:
     return [*plan_rollback(store, 4).given_up]
 
@@ -284,6 +290,7 @@ OF_A_MOMENT: list[Read] = [
     forked,
     partial(copied, None),
     restored_newest,
+    state_looked_into,
     on_the_page,
 ]
 OF_ONE: list[Read] = [

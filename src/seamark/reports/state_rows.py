@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,10 +18,12 @@ from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import CheckpointNotFoundError
+from seamark.manifest import CheckpointManifest
 from seamark.native.restore import restore_directory
 from seamark.native.state_choice import StateRequest, StateSelection, choose, keepers
 from seamark.native.state_rows import brought_here, plain_row
 from seamark.reports.document import Document
+from seamark.reports.named_checkpoints import use_named
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -43,6 +45,17 @@ def restored_for_reading(
         yield restored
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def named_for_reading(store: CheckpointStore, text: str) -> Iterator[Directory]:
+    """The same for the checkpoint that a person means; beside a prune ``latest`` is a newer one."""
+    with ExitStack() as stack:
+
+        def restored(manifest: CheckpointManifest) -> Directory:
+            return stack.enter_context(restored_for_reading(store, manifest.checkpoint_id))
+
+        yield use_named(store, text, restored)
 
 
 @contextmanager

@@ -16,6 +16,10 @@ from seamark.store.index_parts import LOG
 from seamark.store.shared_objects import SharedObjects
 
 OPERATOR: Final = "0-stateStoreSave"
+OPERATOR_INFO: Final = (
+    b'v1\n{"operatorInfo":{"operatorId":0,"operatorName":"stateStoreSave"},"stateStoreInfo":'
+    b'[{"storeName":"default","numColsPrefixKey":0,"numPartitions":1}]}'
+)
 QUERY_ID: Final = b'{"id":"00000000-0000-0000-0000-000000000000"}'
 
 
@@ -71,7 +75,7 @@ class Origin:
             "metadata": QUERY_ID,
             f"offsets/{epoch - 1}": b'v1\n{"batchWatermarkMs":0}\n{"logOffset":%d}' % epoch,
             f"commits/{epoch - 1}": b'v1\n{"nextBatchWatermarkMs":0}',
-            "state/0/_metadata/metadata": b"v1\n{}",
+            "state/0/_metadata/metadata": OPERATOR_INFO,
         }
         large = {f"state/0/0/{epoch}.snapshot": large_file(epoch), **(large_logs or {})}
         stored = {

@@ -15,8 +15,7 @@ from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store
 from seamark.native.state_choice import Side, StateRequest
-from seamark.reports.named_checkpoints import resolve_id
-from seamark.reports.state_rows import restored_for_reading, state_listing
+from seamark.reports.state_rows import named_for_reading, state_listing
 
 _ON_SCREEN = 20
 
@@ -117,8 +116,7 @@ def _directory(path: str | None, store: str | None, checkpoint: str) -> Iterator
             return
         assert store is not None
         opened = stack.enter_context(opened_store(store))
-        number = resolve_id(opened, checkpoint)
-        yield stack.enter_context(restored_for_reading(opened, number))
+        yield stack.enter_context(named_for_reading(opened, checkpoint))
 
 
 def _show_list(document: Document) -> None:
