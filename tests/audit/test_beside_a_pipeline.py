@@ -134,6 +134,17 @@ class Looks(_Reading):
         return verdict.result
 
 
+def test_the_store_is_not_read_again_for_each_folder_that_is_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[SinkHistory] = []
+    monkeypatch.setattr(Looks, "_again", lambda _, known: reads.append(known))
+    assert Looks("files", LOST).result() is Result.LOST
+    assert reads == []
+    assert Looks("delta", LOST, LOST).result() is Result.LOST
+    assert len(reads) == 2
+
+
 WHOLE = Shown(first=2, last=2, expected=own(2), found=own(2))
 GONE = Shown(first=2, last=2, expected=own(2), damage="a file of the table is gone")
 LOST = Shown(first=2, last=2, expected=own(2), found=RowDigest.empty())

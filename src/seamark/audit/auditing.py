@@ -186,11 +186,12 @@ class _Reading:
             if not damaged:
                 break
             _require_same_lineage(self._store, owner)
+            if history.kind == "files":
+                break  # a folder was listed again already; of others only a second look tells
             now = self._again(history)
             is_ahead = now is not None and any(each.is_of_now for each, _ in damaged)
             found = {(verdict.first, verdict.last, verdict.result) for _, verdict in damaged}
-            # a folder was listed again already; of others only a second look tells
-            if not is_ahead and (history.kind == "files" or found <= before):
+            if not is_ahead and found <= before:
                 break
             before, history = found, now or history
         return SinkAudit(
