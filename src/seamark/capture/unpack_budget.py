@@ -1,4 +1,7 @@
-"""What the packs of a chain of checkpoints may unpack to."""
+"""What the packs of a chain of checkpoints may unpack to.
+
+Tests: ``tests/test_limits_of_restores.py``.
+"""
 
 from __future__ import annotations
 
