@@ -20,7 +20,7 @@ from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
 
 _STAGING: Final = "staging"
-_PATIENCE: Final = 15.0
+PATIENCE: Final = 15.0
 """Seconds for which a server that does not answer is asked again: enough for one that restarts, and
 not long for somebody who has mistyped its address."""
 
@@ -35,7 +35,7 @@ def open_sink(output: Output, pipeline: str, store: CheckpointStore, at_target: 
     sink.default_staging = default_staging(store, is_local=is_local(output.df.sparkSession))
     schema = output.df.schema
     retry_unavailable(
-        lambda: sink.open(pipeline, at_target, schema), _PATIENCE, f"opening sink {output.name}"
+        lambda: sink.open(pipeline, at_target, schema), PATIENCE, f"opening sink {output.name}"
     )
 
 
@@ -47,7 +47,7 @@ def prepare_targets(outputs: Iterable[Output], store: CheckpointStore) -> None:
     store.check_claim()
     for output in outputs:
         what = f"preparing the target of sink {output.name}"
-        retry_unavailable(output.sink.prepare_target, _PATIENCE, what)
+        retry_unavailable(output.sink.prepare_target, PATIENCE, what)
 
 
 def with_target_names(declared: DeclaredPipeline, store: CheckpointStore) -> DeclaredPipeline:

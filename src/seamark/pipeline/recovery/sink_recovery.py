@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from seamark._common.retry import retry_unavailable
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.limits import MOST_EPOCHS_AHEAD
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
@@ -19,6 +21,7 @@ from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import is_from_earlier, is_of_others
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
+from seamark.pipeline.recovery.sink_opening import PATIENCE
 from seamark.sinks.contract import Receipt, Sink
 
 EpochBefore = Callable[[], CheckpointManifest | None]
@@ -66,16 +69,29 @@ def finish_sinks(
         done.read_points = missing_read_points(sinks.outputs, chosen, shown, timeline)
     own = chosen.attempt if chosen is not None else None
     for output in sinks.outputs:
-        for attempt in output.sink.leftovers():
-            if timelines is not None and is_of_others(attempt, timelines):
-                done.of_others.append(
-                    f"sink {output.name}: attempt {attempt} is staged there by a pipeline with "
-                    "another store, and was left alone. Is this the right store?"
-                )
-            elif attempt != own and is_from_earlier(attempt, generation):
-                output.sink.abort(attempt)
-                done.aborted.append(f"attempt {attempt} of sink {output.name}")
+        _remove_leftovers(output, done, own, generation, timelines)
     return done
+
+
+def _remove_leftovers(
+    output: Output,
+    done: FinishedSinks,
+    own: str | None,
+    generation: int,
+    timelines: Collection[str] | None,
+) -> None:
+    name, sink = output.name, output.sink
+    asking = f"asking sink {name} for what is staged"
+    for attempt in retry_unavailable(sink.leftovers, PATIENCE, asking):
+        if timelines is not None and is_of_others(attempt, timelines):
+            done.of_others.append(
+                f"sink {name}: attempt {attempt} is staged there by a pipeline with another store, "
+                "and was left alone. Is this the right store?"
+            )
+        elif attempt != own and is_from_earlier(attempt, generation):
+            what = f"attempt {attempt} of sink {name}"
+            retry_unavailable(partial(sink.abort, attempt), PATIENCE, f"removing {what}")
+            done.aborted.append(what)
 
 
 def _require_all(sinks: PipelineSinks, chosen: CheckpointManifest, moved: Collection[str]) -> None:
