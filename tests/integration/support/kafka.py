@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import socket
 import subprocess
@@ -86,9 +87,11 @@ def _addresses(ports: Mapping[str, int]) -> str:
 
 
 def _cluster_id() -> str:
-    import base64
-
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """An id as Kafka draws them: one that begins with "-" would be taken for an option."""
+    while True:
+        drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not drawn.startswith("-"):
+            return drawn
 
 
 def _answers(port: int) -> bool:
