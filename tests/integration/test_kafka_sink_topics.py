@@ -13,6 +13,7 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import ArrayType, StructType
 
 import seamark
 from seamark.errors import (
@@ -24,8 +25,11 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.sinks import Committable, KafkaSink, kafka_records
+from seamark.sinks.contract import receipt_of
+from seamark.sinks.epoch_folder import seal_epoch
 from seamark.sinks.kafka.ledger import KEPT_EPOCHS
 from seamark.sinks.reader_calls import calls_for
+from seamark.sinks.staged_epochs import staging_folder
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from tests.sinks.support.frames import frame
 from tests.sinks.support.kafka_records import Broker, HandWrittenRecords, opened, prepared
@@ -217,6 +221,11 @@ def test_rows_go_to_topics_and_partitions_of_their_own_with_their_headers(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     class OfTheirOwn(HandWrittenRecords):
+        def open(self, pipeline: str, sink: str, schema: StructType | None) -> None:
+            pair = StructType().add("key", "string").add("value", "binary")
+            columns = StructType().add("n", "string").add("word", "string").add("part", "integer")
+            KafkaSink.open(self, pipeline, sink, columns.add("head", ArrayType(pair)))
+
         def _write(self, df: Any, folder: str) -> None:
             Path(folder).mkdir(parents=True)
             kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -231,7 +240,14 @@ def test_rows_go_to_topics_and_partitions_of_their_own_with_their_headers(
 
     other = broker.new_topic()
     sink = opened(
-        OfTheirOwn(broker.servers, topic, staging=tmp_path, topic_column="word", partition=None)
+        OfTheirOwn(
+            broker.servers,
+            topic,
+            staging=tmp_path,
+            topic_column="word",
+            partition="part",
+            headers="head",
+        )
     )
     committable = show(sink, [], 1)
     (first,) = broker.records(topic)
@@ -340,3 +356,52 @@ def test_staged_rows_that_were_changed_are_not_sent(
     with pytest.raises(DamageError, match="cannot be sent"):
         opened(sink_at(broker, topic, tmp_path)).commit(committable)
     assert broker.numbers(topic) == []
+
+
+FORGED = {"value": [b'{"n":1}'], "key": [b"1"]}
+
+
+def forge(staging: Path, rows: dict[str, list[Any]]) -> dict[str, Any]:
+    """Write rows as somebody does who can write to the folder, with a record that fits them."""
+    receipt = receipt_of(epoch(1), "a1")
+    folder = staging_folder(f"{staging}/{PIPELINE}/{SINK}", "a1", 1)
+    Path(folder).mkdir(parents=True)
+    pq.write_table(pa.table(rows), f"{folder}/part-00000.parquet")
+    sealed, _ = seal_epoch(folder, receipt)
+    names = ("timeline", "epoch", "fingerprint", "attempt")
+    own = {name: getattr(receipt, name) for name in names}
+    return {"sink": SINK, **own, "digest": sealed.digest, "rows": 1, "shards": 1}
+
+
+def test_staged_rows_reach_no_topic_but_the_one_that_the_sink_declares(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    payments = broker.new_topic()
+    committable = forge(tmp_path, {**FORGED, "topic": [payments]})
+    for named in ([topic], [topic, payments]):
+        with pytest.raises(DamageError, match="does not declare: 'topic'"):
+            opened(sink_at(broker, topic, tmp_path)).commit(
+                {**committable, "topic": topic, "topics": named}
+            )
+    assert broker.records(payments) == broker.records(topic) == []
+
+
+def test_staged_rows_for_a_topic_that_was_not_prepared_are_not_sent(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    payments = broker.new_topic()
+    committable = forge(tmp_path, {**FORGED, "topic": [payments]})
+    sink = opened(sink_at(broker, topic, tmp_path, topic_column="word"))
+    with pytest.raises(DamageError, match="the checkpoint names"):
+        sink.commit({**committable, "topic": topic, "topics": [topic]})
+    assert broker.records(payments) == broker.records(topic) == []
+    sink.commit({**committable, "topic": topic, "topics": [payments, topic]})
+    assert broker.numbers(payments) == [1]
+
+
+def test_rows_that_another_process_has_prepared_are_sent(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    committable = prepared(opened(sink_at(broker, topic, tmp_path)), [1, 2], epoch(1), "a1")
+    opened(sink_at(broker, topic, tmp_path)).commit(committable)
+    assert sorted(broker.numbers(topic)) == [1, 2]

@@ -24,7 +24,14 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
-from seamark.sinks import Committable, FileSink, ReadPoint, compaction, read_receipts
+from seamark.sinks import (
+    Committable,
+    FileSink,
+    ReadPoint,
+    compaction,
+    epoch_ranges,
+    read_receipts,
+)
 from seamark.sinks.epoch_ranges import MergedSpans
 from seamark.sinks.target_checks import claim_folder
 from seamark.store import CheckpointStore, open_store
@@ -142,6 +149,30 @@ def test_a_merged_epoch_can_be_committed_again_and_no_other_in_its_place(tmp_pat
     with pytest.raises(LineageError):
         HandRanged(tmp_path / "rows").commit(other)
     assert Counter(rows_below(tmp_path / "rows")) == EVERY
+
+
+def test_the_record_of_merged_epochs_is_read_once_for_all_that_a_start_asks_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HandRanged(path).merge(until=8)
+    read: list[str] = []
+    read_merged = epoch_ranges.read_merged
+
+    def noted(folder: str) -> epoch_ranges.MergedEpochs | None:
+        read.append(os.path.basename(folder))
+        return read_merged(folder)
+
+    monkeypatch.setattr(epoch_ranges, "read_merged", noted)
+    sink = HandRanged(path)
+    before = {number: sink.committed("t", number) for number in range(1, EPOCHS + 1)}
+    assert all(found is not None and found.epoch == n for n, found in before.items())
+    assert read == ["upto=000004", "upto=000008"]
+    others = [receipt(number, "another") for number in (5, 6, 7, 8)]
+    (path / "upto=000008/_seamark.json").unlink()
+    epoch_ranges.write_merged(f"{path}/upto=000008", others)
+    shown = [sink.committed("t", number) for number in (5, 6, 7)]
+    assert [found and found.attempt for found in shown] == ["another"] * 3
+    assert read[2:] == ["upto=000008"], "what was written again is read again"
 
 
 def test_a_running_pipeline_goes_on_while_ranges_are_merged(path: Path) -> None:

@@ -16,7 +16,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
-from seamark.errors import DamageError, InvalidInputError, LineageError, RefusedError
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    LineageError,
+    RefusedError,
+    StoreUnavailableError,
+)
 from seamark.sinks import DeltaSink, Receipt
 from seamark.sinks.contract import Sink
 from seamark.sinks.delta.committable import list_in
@@ -305,6 +311,72 @@ def test_the_newest_epoch_is_known_when_its_entry_was_cleaned_up(
     writer.show([3], epoch(3), "a3")
     assert sink.newest() == receipt(3, "a3")
     assert numbers_in(table) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_table_that_goes_on_and_is_cleaned_up_beside_a_look_is_not_damaged(
+    table: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    for number in (1, 2):
+        writer.show([number], epoch(number), f"a{number}")
+    sink = writer.new_handle()
+    if is_known:
+        assert sink.newest() == receipt(2, "a2")
+
+    def go_on() -> None:
+        writer.show([3], epoch(3), "a3")
+        clean_up_log(table)
+
+    after_the_first_find(monkeypatch, go_on)
+    assert sink.newest() == receipt(3, "a3")
+
+
+def test_an_epoch_that_is_taken_back_and_cleaned_up_beside_a_look_is_absent(
+    table: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        writer.show([number], epoch(number), f"a{number}")
+    sink = writer.new_handle()
+    other = writer.new_handle()
+
+    def take_back() -> None:
+        other.unpublish_after(1)
+        clean_up_log(table)
+
+    after_the_first_find(monkeypatch, take_back)
+    assert sink.committed(OLD, 2) is None
+
+
+def test_a_table_that_goes_on_during_every_look_is_not_called_damaged(
+    table: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.show([1], epoch(1), "a1")
+    clean_up_log(table)
+    (record,) = (table / "_seamark").rglob("epoch.json")
+    record.unlink()
+    sink = writer.new_handle()
+    missing = Staging.attempts
+
+    def beside(self: Staging) -> list[str]:
+        write_deltalake(table, [*_no_rows()], mode="append")
+        return missing(self)
+
+    monkeypatch.setattr(Staging, "attempts", beside)
+    with pytest.raises(StoreUnavailableError, match="during each of many looks"):
+        sink.newest()
+
+
+def after_the_first_find(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Let another writer do something right after the table was looked up once."""
+    waiting, real = [do], TablePlace.find
+
+    def beside(self: TablePlace) -> DeltaTable | None:
+        found = real(self)
+        if waiting:
+            waiting.pop()()
+        return found
+
+    monkeypatch.setattr(TablePlace, "find", beside)
 
 
 def test_a_repeated_commit_of_an_older_epoch_leaves_the_record_of_the_newest(

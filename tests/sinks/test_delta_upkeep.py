@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import types as t
 
 from seamark.errors import DamageError, RefusedError
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, Writer, epoch, receipt
 from tests.sinks.support.deltas import (
     HandWrittenDelta,
+    arrow_frame,
     data_files,
     files_in_log,
     numbers,
@@ -141,6 +144,38 @@ def test_compaction_by_anybody_changes_nothing_about_epochs(
     assert handle.unpublish_after(2) == [3, 4, 5], "a compaction is not in the way"
     assert numbers_in(table) == [1, 2]
     assert numbers_in(table, version=5) == [1, 2, 3, 4]
+
+
+AMOUNTS = t.StructType(
+    [t.StructField("n", t.LongType()), t.StructField("amount", t.DecimalType(10, 2))]
+)
+
+
+def test_a_table_with_negative_decimals_in_a_partition_is_not_compacted_and_stays_readable(
+    table: Path,
+) -> None:
+    sink = HandWrittenDelta(table, partition_by="amount")
+    sink.open(PIPELINE, SINK, AMOUNTS)
+    for number in (1, 2):
+        amounts = [{"n": number, "amount": Decimal(text)} for text in ("-1.50", "2.50")]
+        sink.stage(arrow_frame(AMOUNTS, amounts), epoch(number), f"a{number}")
+        sink.commit(sink.prepare())
+    with pytest.raises(RefusedError, match=r"'amount' has the value '-1\.50'"):
+        sink.compact()
+    assert sorted(row["amount"] for row in DeltaTable(str(table)).partitions()) == ["-1.50", "2.50"]
+
+
+def test_a_negative_decimal_in_a_partition_is_not_merged_and_the_table_stays_readable(
+    table: Path,
+) -> None:
+    sink = HandWrittenDelta(table, mode="upsert", keys="n", partition_by="amount")
+    sink.open(PIPELINE, SINK, AMOUNTS)
+    sink.stage(arrow_frame(AMOUNTS, [{"n": 1, "amount": Decimal("1.50")}]), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    sink.stage(arrow_frame(AMOUNTS, [{"n": 2, "amount": Decimal("-1.50")}]), epoch(2), "a2")
+    with pytest.raises(RefusedError, match="a negative number in the partition column 'amount'"):
+        sink.prepare()
+    assert DeltaTable(str(table)).to_pyarrow_table()["n"].to_pylist() == [1]
 
 
 def test_files_that_were_vacuumed_stand_in_the_way_of_a_rollback_and_are_told_before_it(

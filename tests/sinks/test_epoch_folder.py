@@ -13,7 +13,8 @@ import pytest
 
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks import folders, read_receipts
-from seamark.sinks.epoch_folder import drop_litter
+from seamark.sinks.epoch_folder import drop_litter, folder_name, require_only_files
+from seamark.sinks.publish import published_epochs
 from seamark.testing.conformance.sink_examples import OLD, epoch, receipt
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import (
@@ -286,3 +287,55 @@ def test_only_what_hadoop_left_is_litter(tmp_path: Path) -> None:
     drop_litter(str(tmp_path), empty_files=False)
     left = [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()]
     assert sorted(left) == sorted(kept)
+
+
+def test_a_link_in_the_place_of_an_epoch_is_not_listed_read_or_moved(path: Path) -> None:
+    sink, committable = prepared(path)
+    sink.commit(committable)
+    there = path.parent / "elsewhere"
+    (path / folder_name(1)).rename(there)
+    (path / folder_name(1)).symlink_to(there)
+    before = sorted(there.rglob("*"))
+    for act in (
+        lambda: published_epochs(str(path)),
+        lambda: read_receipts(path),
+        lambda: HandWritten(path).unpublish_after(0),
+        lambda: HandWritten(path).newest(),
+    ):
+        with pytest.raises(StoreUnavailableError, match="is a link"):
+            act()
+    assert sorted(there.rglob("*")) == before
+
+
+def test_the_folder_of_a_sink_may_be_a_link_itself(path: Path) -> None:
+    sink, committable = prepared(path)
+    sink.commit(committable)
+    link = path.parent / "link"
+    link.symlink_to(path)
+    assert published_epochs(str(link)) == [1]
+
+
+@pytest.mark.parametrize("name", ["part-1.parquet", "day=1/part-1.parquet", "day=2", "_hidden"])
+def test_links_and_pipes_below_an_epoch_are_found_before_it_is_read(
+    tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / folder_name(1)
+    (folder / "day=1").mkdir(parents=True)
+    (folder / "day=1" / "part-0.parquet").write_bytes(b"")
+    require_only_files(str(folder))
+    (folder / name).symlink_to(tmp_path)
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        require_only_files(str(folder))
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(DamageError, match="neither a file nor a folder"):
+        require_only_files(str(folder))
+
+
+def test_an_epoch_that_is_gone_is_fine_and_one_that_is_a_file_is_damage(
+    tmp_path: Path,
+) -> None:
+    require_only_files(f"{tmp_path}/{folder_name(1)}")
+    (tmp_path / folder_name(2)).write_bytes(b"")
+    with pytest.raises(DamageError, match="neither a file nor a folder"):
+        require_only_files(f"{tmp_path}/{folder_name(2)}")

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 
 from seamark.sinks import ConsoleSink, FileSink, ForeachBatchSink, MemorySink
+from seamark.sinks.reader_calls import calls_for
 from seamark.testing.conformance.sink_examples import epoch
 
 if TYPE_CHECKING:
@@ -51,6 +53,30 @@ def test_each_format_is_read_again_with_the_epochs_number(
     table = ds.dataset(tmp_path, format=file_format, partitioning="hive").to_table()
     assert sorted(table["n"].to_pylist()) == [*range(120)]
     assert set(table["epoch"].to_pylist()) == {1, 2}
+
+
+def test_csv_keeps_blanks_and_lines_for_whoever_reads_it_as_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    texts = ["one\ntwo", "a\rb", "c\r\nd", "  padded  ", 'quo"te\n', "plain", "\t"]
+    df = spark.createDataFrame([*enumerate(texts)], "n int, word string")
+    sink = FileSink(tmp_path, format="csv")
+    point = sink.read_point(publish(sink, df))
+    reader = spark.read.schema("n int, word string, epoch int")
+    found = reader.options(**point.at["options"]).csv(str(tmp_path)).collect()
+    assert sorted((row.n, row.word) for row in found) == [*enumerate(texts)]
+    assert ".option('multiLine', 'true')" in calls_for(point)["spark"]
+    rows = duckdb.sql(calls_for(point)["duckdb"]).fetchall()
+    assert sorted((row[0], row[1]) for row in rows if "\r" not in row[1]) == [
+        (n, text) for n, text in enumerate(texts) if "\r" not in text
+    ]
+
+
+def test_csv_drops_blanks_when_it_is_told_to(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame([(1, "  padded  ")], "n int, word string")
+    options = {"IgnoreLeadingWhitespace": "true"}
+    publish(FileSink(tmp_path, format="csv", options=options), df)
+    assert spark.read.csv(str(tmp_path)).first()[1] == "padded  "  # type: ignore[index]
 
 
 def test_pandas_shows_the_epochs_number(spark: SparkSession, tmp_path: Path) -> None:

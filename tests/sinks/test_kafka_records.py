@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seamark.errors import RefusedError
+from seamark.errors import DamageError, RefusedError
 from seamark.sinks.epoch_folder import StoredFile
+from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.kafka.staged_records import (
     RECORD_OVERHEAD,
     TopicFacts,
@@ -18,9 +19,12 @@ from seamark.sinks.kafka.staged_records import (
     check_shares,
     look_over,
     records_in,
+    require_topics,
     shares_of_files,
 )
 
+ALL = RecordColumns("k", "v", headers="h", partition="p", topic="t")
+PLAIN = RecordColumns(None, "v", headers=None, partition=None, topic=None)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -47,7 +51,7 @@ def test_an_epoch_is_measured_by_topic_over_all_files(tmp_path: Path) -> None:
         file(tmp_path, value=[b"12345", None], key=[b"k", None], topic=["a", None]),
         file(tmp_path, value=[b"1" * 50], key=[None], topic=["a"], partition=[7]),
     ]
-    shares = look_over(paths, "b")
+    shares = look_over(paths, "b", ALL)
     assert shares == {
         "a": TopicShare(2, RECORD_OVERHEAD + 50, 0, 7, without_key=1),
         "b": TopicShare(1, RECORD_OVERHEAD, 0, -1, without_key=1),
@@ -57,7 +61,7 @@ def test_an_epoch_is_measured_by_topic_over_all_files(tmp_path: Path) -> None:
 def test_headers_count_towards_the_size_of_their_own_record(tmp_path: Path) -> None:
     rows = [None, [header("long", b"x" * 1000), header("b", None)], []]
     path = file(tmp_path, value=[b"1", b"1", b"1" * 500], headers=rows)
-    assert look_over([path], "t")["t"].largest == RECORD_OVERHEAD + 1 + 1005 + 20
+    assert look_over([path], "t", ALL)["t"].largest == RECORD_OVERHEAD + 1 + 1005 + 20
 
 
 def test_records_come_back_as_they_were_staged(tmp_path: Path) -> None:
@@ -69,7 +73,7 @@ def test_records_come_back_as_they_were_staged(tmp_path: Path) -> None:
         topic=[None, "other"],
         headers=[[header("h", b"v")], None],
     )
-    (records,) = records_in([path], "t")
+    (records,) = records_in([path], "t", ALL)
     assert records.values == [b"1", None]
     assert records.keys == [None, b"k"]
     assert records.partitions == [-1, 3]
@@ -77,16 +81,86 @@ def test_records_come_back_as_they_were_staged(tmp_path: Path) -> None:
     assert records.headers == [[("h", b"v")], None]
 
 
+UNDECLARED: dict[str, list[Any]] = {
+    "topic": ["payments"],
+    "partition": [1],
+    "headers": [[header("h", b"v")]],
+}
+
+
+@pytest.mark.parametrize("column", UNDECLARED)
+@pytest.mark.parametrize("read", [look_over, records_in])
+def test_staged_rows_that_choose_what_the_sink_leaves_to_no_column_are_damage(
+    column: str, read: Any, tmp_path: Path
+) -> None:
+    plain = file(tmp_path, value=[b"1"])
+    forged = file(tmp_path, value=[b"2"], **{column: UNDECLARED[column]})
+    assert list(read([plain], "t", PLAIN))
+    assert list(read([forged], "t", ALL))
+    with pytest.raises(DamageError, match=f"does not declare: '{column}'"):
+        list(read([plain, forged], "t", PLAIN))
+
+
+@pytest.mark.parametrize("read", [look_over, records_in])
+def test_a_staged_file_without_values_or_with_columns_of_no_record_is_damage(
+    read: Any, tmp_path: Path
+) -> None:
+    strange = f"{tmp_path}/strange.parquet"
+    pq.write_table(pa.table({"value": [b"1"], "Topic": ["payments"]}), strange)
+    for path, said in [(file(tmp_path, key=[b"k"]), "columns of records"), (strange, "'Topic'")]:
+        with pytest.raises(DamageError, match=said):
+            list(read([path], "t", ALL))
+
+
+def test_rows_of_a_sink_that_declares_more_than_was_staged_can_be_read(tmp_path: Path) -> None:
+    (records,) = records_in([file(tmp_path, value=[b"1"])], "t", ALL)
+    assert (records.topics, records.partitions, records.headers) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("found", "topic", "prepared"),
+    [
+        (["t"], "t", ["t"]),
+        ([], "t", ["t"]),
+        (["other"], "t", ["other"]),
+        (["other"], "t", ["other", "t"]),
+        (["a", "b"], None, ["b", "a"]),
+        ([], None, []),
+    ],
+)
+def test_rows_for_the_topics_that_were_prepared_are_sent(
+    found: list[str], topic: str | None, prepared: list[str]
+) -> None:
+    require_topics(found, topic, prepared, "here")
+
+
+@pytest.mark.parametrize(
+    ("found", "topic", "prepared"),
+    [
+        (["t", "payments"], "t", ["t"]),
+        (["payments"], "t", ["t"]),
+        (["t"], "t", ["payments", "t"]),
+        (["payments"], None, ["orders"]),
+        ([], None, ["orders"]),
+    ],
+)
+def test_rows_for_other_topics_than_were_prepared_are_damage(
+    found: list[str], topic: str | None, prepared: list[str]
+) -> None:
+    with pytest.raises(DamageError, match="the staged rows are for the topics"):
+        require_topics(found, topic, prepared, "here")
+
+
 def test_a_row_without_a_topic_is_refused(tmp_path: Path) -> None:
     path = file(tmp_path, value=[b"1", b"2"], topic=["a", None])
     with pytest.raises(RefusedError, match="has no topic"):
-        look_over([path], None)
+        look_over([path], None, ALL)
 
 
 def test_a_header_without_a_key_is_refused(tmp_path: Path) -> None:
     path = file(tmp_path, value=[b"1"], headers=[[header(None, b"v")]])
     with pytest.raises(RefusedError, match="header of a row has no key"):
-        look_over([path], "t")
+        look_over([path], "t", ALL)
 
 
 @pytest.mark.parametrize(

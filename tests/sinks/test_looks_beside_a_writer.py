@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
-from seamark.errors import DamageError, LineageError
-from seamark.sinks import publish
-from seamark.sinks.contract import identity_in
+from seamark.errors import DamageError, LineageError, StoreUnavailableError
+from seamark.sinks import publish, read_receipts
+from seamark.sinks.contract import Receipt, identity_in
 from seamark.sinks.files import committable_of
 from seamark.sinks.hdfs_files import HdfsFileSink
 from seamark.sinks.hdfs_folder import HdfsFolder
 from seamark.sinks.publish import Prepared
-from seamark.testing.conformance.sink_examples import OLD, receipt
+from seamark.testing.conformance.sink_examples import NEW, OLD, receipt
 from tests.sinks.support.hand_written import (
     HandRanged,
     HandWritten,
@@ -30,17 +31,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _after_first_call(
-    monkeypatch: pytest.MonkeyPatch, owner: object, *names: str, do: Callable[[], object]
+def _after_calls(
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    *names: str,
+    do: Callable[[], object],
+    calls: int = 1,
 ) -> None:
-    """Let another driver do something right after the first call of one of these functions."""
-    waiting = [do]
+    """Let another driver do something right after the first calls of one of these functions."""
+    waiting = [*[lambda: None] * (calls - 1), do]
 
     def beside(real: Callable[..., Any]) -> Callable[..., Any]:
         def called(*arguments: Any) -> Any:
             found = real(*arguments)
             if waiting:
-                waiting.pop()()
+                waiting.pop(0)()
             return found
 
         return called
@@ -62,7 +67,7 @@ def test_an_epoch_that_is_published_while_it_is_asked_for_is_no_damage(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other, committable = prepared(path)
-    _after_first_call(monkeypatch, publish, "read_record", do=lambda: other.commit(committable))
+    _after_calls(monkeypatch, publish, "read_record", do=lambda: other.commit(committable))
     assert HandWritten(path).committed(OLD, 1) == receipt(1, "a1")
 
 
@@ -72,7 +77,7 @@ def test_an_epoch_that_is_taken_back_while_it_is_looked_at_is_no_stranger(
     committable = shown_epoch(path)
     other = HandWritten(path)
     looks = ("is_there", "read_record")
-    _after_first_call(monkeypatch, publish, *looks, do=lambda: other.unpublish_after(0))
+    _after_calls(monkeypatch, publish, *looks, do=lambda: other.unpublish_after(0))
     HandWritten(path).commit(committable)  # it was shown when it was looked at
     assert rows_below(path) == []
     with pytest.raises(DamageError, match="neither published nor staged any more"):
@@ -85,7 +90,7 @@ def test_the_newest_epoch_is_the_one_below_when_another_driver_takes_it_back(
     for number in (1, 2, 3):
         shown_epoch(path, number)
     other = HandWritten(path)
-    _after_first_call(monkeypatch, publish, "all_epochs", do=lambda: other.unpublish_after(1))
+    _after_calls(monkeypatch, publish, "all_epochs", do=lambda: other.unpublish_after(1))
     assert HandWritten(path).newest() == receipt(1, "a1")
 
 
@@ -97,8 +102,72 @@ def test_an_epoch_that_is_merged_while_it_is_asked_for_is_found(
     sink = HandRanged(tmp_path / "rows")
     before = sink.committed(OLD, number)
     assert before is not None
-    _after_first_call(monkeypatch, publish, "read_record", do=lambda: sink.merge(4))
+    _after_calls(monkeypatch, publish, "read_record", do=lambda: sink.merge(4))
     assert sink.committed(OLD, number) == before
+
+
+def test_the_receipts_of_a_folder_are_those_of_one_history(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3, 4):
+        shown_epoch(path, number)
+
+    def roll_back_and_go_on() -> None:
+        HandWritten(path).unpublish_after(2)
+        for number in (3, 4):
+            shown_epoch(path, number, NEW)
+
+    _after_calls(monkeypatch, publish, "receipt_in", calls=3, do=roll_back_and_go_on)
+    assert [(one.epoch, one.timeline) for one in read_receipts(path)] == [
+        (1, OLD),
+        (2, OLD),
+        (3, NEW),
+        (4, NEW),
+    ]
+
+
+def test_receipts_of_epochs_that_are_merged_meanwhile_are_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "rows")
+    sink = HandRanged(tmp_path / "rows")
+    before = [(one.epoch, one.attempt) for one in read_receipts(tmp_path / "rows")]
+    _after_calls(monkeypatch, publish, "receipt_in", calls=2, do=lambda: sink.merge(4))
+    assert [(one.epoch, one.attempt) for one in read_receipts(tmp_path / "rows")] == before
+
+
+def test_receipts_are_read_once_while_a_pipeline_goes_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown_epoch(path, 1)
+    numbers = count(2)
+    real = publish.receipt_in
+
+    def beside(target: str) -> Receipt | None:
+        found = real(target)
+        shown_epoch(path, next(numbers))
+        return found
+
+    monkeypatch.setattr(publish, "receipt_in", beside)
+    assert [one.epoch for one in read_receipts(path)] == [1]
+
+
+def test_a_folder_whose_epochs_change_at_every_look_is_neither_told_nor_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown_epoch(path, 1)
+    attempts = count()
+    real = publish.receipt_in
+
+    def beside(target: str) -> Receipt | None:
+        found = real(target)
+        HandWritten(path).unpublish_after(0)
+        shown_epoch(path, 1, NEW, f"b{next(attempts)}")
+        return found
+
+    monkeypatch.setattr(publish, "receipt_in", beside)
+    with pytest.raises(StoreUnavailableError, match="merged or taken back while"):
+        read_receipts(path)
 
 
 def test_a_folder_without_a_record_stays_one_however_often_it_is_looked_at(path: Path) -> None:
@@ -135,7 +204,7 @@ def test_an_epoch_on_hdfs_that_is_published_while_it_is_asked_for_is_no_damage(
     folder: HdfsFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = _prepared_by_hadoop(folder)
-    _after_first_call(monkeypatch, folder, "_record", do=lambda: folder.publish(told))
+    _after_calls(monkeypatch, folder, "_record", do=lambda: folder.publish(told))
     assert folder.receipt(1) == receipt(1, "a1")
 
 
@@ -144,7 +213,7 @@ def test_an_epoch_on_hdfs_that_another_driver_publishes_first_is_no_stranger(
     folder: HdfsFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = _prepared_by_hadoop(folder)
-    _after_first_call(monkeypatch, folder, "_record", do=lambda: folder.publish(told))
+    _after_calls(monkeypatch, folder, "_record", do=lambda: folder.publish(told))
     folder.publish(told)
     assert folder.epochs() == [1]
 
@@ -155,7 +224,7 @@ def test_the_newest_epoch_on_hdfs_is_the_one_below_when_another_driver_takes_it_
 ) -> None:
     for number in (1, 2, 3):
         folder.publish(_prepared_by_hadoop(folder, number))
-    _after_first_call(monkeypatch, folder, "epochs", do=lambda: folder.unpublish_after(1))
+    _after_calls(monkeypatch, folder, "epochs", do=lambda: folder.unpublish_after(1))
     sink = HdfsFileSink("hdfs://server/rows")
     sink._folder = folder
     assert sink.newest() == receipt(1, "a1")

@@ -71,6 +71,12 @@ def refusal(dsn: str, schema: StructType, table: str = "t", **options: Any) -> s
         ("x numeric(10,2)", DecimalType(12, 2), "digits that numeric(10,2) cannot hold"),
         ("x numeric(10,2)", DecimalType(10, 3), "digits that numeric(10,2) cannot hold"),
         ("x numeric(12,2)", LONG, "bigint has digits that numeric(12,2) cannot hold"),
+        ("x timestamptz(0)", TimestampType(), "'x': timestamptz(0) rounds times"),
+        ("x timestamp(3)", TimestampNTZType(), "'x': timestamp(3) rounds times"),
+        ("x timestamptz(5)[]", ArrayType(TimestampType()), "'x': timestamptz(5)[] rounds"),
+        ("x time(0)", TEXT, "'x': time(0) rounds times"),
+        ("x interval(2)", TEXT, "'x': interval(2) rounds times"),
+        ("x interval year to month", TEXT, "'x': interval(0) rounds times"),
         ("x text", ArrayType(TEXT), "the output has array<string>, and the table text"),
         ("x int[]", INT, "the output has int, and the table int4[]"),
         ("x int[]", ArrayType(LONG), "'x': bigint does not fit int4[]"),
@@ -104,6 +110,9 @@ def test_a_column_that_does_not_fit_is_named(
         ("x numeric(30,5)", DecimalType(20, 5)),
         ("x varchar(3)[]", ArrayType(ArrayType(TEXT))),
         ("x inet", TEXT),
+        ("x timestamptz(6)", TimestampType()),
+        ("x interval", TEXT),
+        ("x interval(6)", TEXT),
     ],
 )
 def test_what_fits_is_accepted(make: Make, table: str, kind: DataType) -> None:

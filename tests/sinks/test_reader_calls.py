@@ -279,6 +279,46 @@ def test_no_call_goes_to_a_place_that_is_more_than_a_path_or_a_bucket(
 
 
 @pytest.mark.parametrize(
+    ("catalog", "table"),
+    [
+        ("text", "/etc/hostname"),
+        ("json", "webhdfs://evil"),
+        ("json", "webhdfs://evil.invalid/x"),
+        ("parquet", "x"),
+        ("org.evil.Source", "db.t"),
+        ("com", "evil.Source`.`x"),
+        ("prod", "t"),
+        ("prod", "db..t"),
+        ("prod", ".t"),
+        ("prod", "db."),
+        ("prod", "db.t\n"),
+        ("prod", "db.t/x"),
+        ("prod", "db." + "t" * 10_000),
+        ("", "db.t"),
+        (None, "text.x"),
+        (None, "prod.db.t"),
+        (7, 7),
+    ],
+)
+def test_a_table_of_iceberg_that_could_be_a_format_and_a_path_gets_no_call(
+    catalog: Any, table: Any
+) -> None:
+    at = {"snapshot_id": "7", "catalog": catalog, "table": table}
+    assert calls_for(ReadPoint("iceberg", "db.t", at)) == {}
+    at["metadata_location"] = "/data/v1.metadata.json"
+    assert "spark" not in calls_for(ReadPoint("iceberg", "db.t", at))
+
+
+@pytest.mark.parametrize("table", ["db.t", "a.b-c.d_1"])
+def test_a_table_of_iceberg_is_named_with_its_catalog(table: str) -> None:
+    at = {"snapshot_id": "7", "catalog": "prod", "table": table}
+    calls = calls_for(ReadPoint("iceberg", "db.t", at))
+    quoted = table.replace(".", "`.`")
+    assert calls["spark"] == f"spark.read.option('snapshot-id', 7).table('`prod`.`{quoted}`')"
+    assert calls["pandas"].startswith(f"seamark.sinks.iceberg_table('{table}', 'prod')")
+
+
+@pytest.mark.parametrize(
     ("kind", "place"),
     [
         ("files", "/data/x"),

@@ -133,7 +133,7 @@ def test_I2_killed_between_any_two_lines_the_next_one_finds_all_of_an_epoch_or_n
     def it_dies_by_itself(_: Child) -> None:
         pass
 
-    last, kills = 3000, 25
+    last, kills = 4000, 25
     with running(read_epochs, attacked.world.url) as reader:
         assert reader.hear() == "ready"
         for number in range(kills):

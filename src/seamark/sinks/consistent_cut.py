@@ -21,7 +21,7 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.described import description_of
+from seamark.manifest.described import description_of, sinks_of
 from seamark.sinks.contract import Guarantee
 from seamark.sinks.epoch_ranges import MergedSpans
 from seamark.sinks.read_point import ReadPoint, read_point_in
@@ -192,7 +192,7 @@ def choose_cut(url: str, newest_first: Sequence[ScannedCheckpoint], epoch: int |
         epoch=chosen.epoch,
         timeline=chosen.timeline or "",
         timestamp_ms=chosen.timestamp_ms,
-        sinks=tuple(_sink_cut(name, completed, newer) for name in chosen.sink_names),
+        sinks=tuple(_sink_cut(name, completed, newer) for name in sinks_of(chosen)),
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from seamark._common.checks import unsafe_path
 from seamark._common.files import (
+    a_link,
     open_to_read,
     read_file,
     require_no_link,
@@ -179,6 +180,38 @@ def _walk(folder: str) -> tuple[dict[str, int], list[str]]:
                 elif entry.path != f"{folder}/{RECORD}":
                     files[entry.path[len(folder) + 1 :]] = entry.stat(follow_symlinks=False).st_size
     return files, folders
+
+
+def require_only_files(folder: str) -> None:
+    """See that an epoch's folder has files and folders alone.
+
+    Spark does not look at that: it follows links, and waits for pipes.
+    :class:`StoreUnavailableError` names a link, and :class:`DamageError` anything else. A folder
+    that is gone is fine.
+    """
+    require_no_link(folder)
+    folders = [folder]
+    for above in folders:  # grows while it is walked
+        try:
+            with os.scandir(above) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    if entry.is_symlink():
+                        raise a_link(entry.path)
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        raise _no_file(entry.path)
+        except NotADirectoryError:
+            raise _no_file(above) from None
+        except FileNotFoundError:
+            continue  # merged or taken back meanwhile
+
+
+def _no_file(path: str) -> DamageError:
+    return DamageError(
+        f"{path} is neither a file nor a folder of an epoch",
+        hint="Move it away, or restore the folder from a copy.",
+    )
 
 
 def _stored(folder: str, name: str, *, durable: bool) -> StoredFile:

@@ -14,13 +14,22 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from seamark._common.files import read_file, require_no_link, write_file
+from seamark._common.files import (
+    ABSENT,
+    a_link,
+    read_file,
+    require_no_link,
+    version_of_file,
+    write_file,
+)
 from seamark._common.json_documents import UNREADABLE, seal, unseal
-from seamark.errors import DamageError, SeamarkError
+from seamark._common.retry import TRIES
+from seamark.errors import DamageError, SeamarkError, StoreUnavailableError
 from seamark.sinks.contract import Receipt
 from seamark.sinks.epoch_folder import RECORD, epoch_of, folder_name
 from seamark.sinks.folders import check_token, names_in
@@ -35,10 +44,6 @@ class MergedEpochs(msgspec.Struct, frozen=True):
     receipts: tuple[Receipt, ...]
     """Of all epochs that were merged, in their order, without their plans."""
     version: int = 1
-
-    def receipt(self, epoch: int) -> Receipt | None:
-        """The record of one of them."""
-        return next((receipt for receipt in self.receipts if receipt.epoch == epoch), None)
 
 
 def range_end(epoch: int, per_range: int) -> int:
@@ -78,9 +83,24 @@ def ranges_in(path: str) -> dict[int, str]:
 
 
 def epochs_in(folder: str) -> dict[int, str]:
-    """The folders of the epochs directly in a folder, in their order."""
-    numbers = sorted(epoch for name in names_in(folder) if (epoch := epoch_of(name)))
-    return {number: f"{folder}/{folder_name(number)}" for number in numbers}
+    """The folders of the epochs directly in a folder, in their order.
+
+    :class:`StoreUnavailableError` when one is a link: rows of another place would be read or moved.
+    """
+    is_link: dict[int, bool] = {}
+    try:
+        with os.scandir(folder) as entries:  # which tells links without a look at each of them
+            for entry in entries:
+                if epoch := epoch_of(entry.name):
+                    is_link[epoch] = entry.is_symlink()
+    except OSError as error:
+        if error.errno not in ABSENT:
+            raise
+    folders = {number: f"{folder}/{folder_name(number)}" for number in sorted(is_link)}
+    for number, path in folders.items():
+        if is_link[number]:
+            raise a_link(path)
+    return folders
 
 
 def all_epochs(path: str) -> dict[int, str]:
@@ -89,6 +109,30 @@ def all_epochs(path: str) -> dict[int, str]:
     for folder in ranges_in(path).values():
         found |= epochs_in(folder)
     return dict(sorted(found.items()))
+
+
+def version_at(path: str) -> object:
+    """Tells a folder from another one that had its name before or has it later; None for none."""
+    try:
+        return version_of_file(os.lstat(path))
+    except FileNotFoundError:
+        return None
+
+
+def versions_in(path: str) -> dict[str, object]:
+    """The folders of all epochs and the records of merged ranges, each with its version."""
+    records = [f"{folder}/{RECORD}" for folder in ranges_in(path).values()]
+    found = {one: version_at(one) for one in (*all_epochs(path).values(), *records)}
+    return {one: version for one, version in found.items() if version is not None}
+
+
+def moved_too_often(where: str) -> StoreUnavailableError:
+    """The error for a folder whose epochs have changed during every read of them."""
+    return StoreUnavailableError(
+        f"epochs were merged or taken back while they were being read, {TRIES} times in a row",
+        where=where,
+        hint="That says nothing about what the folder holds. Read it again later.",
+    )
 
 
 def read_merged(range_folder: str) -> MergedEpochs | None:
@@ -117,13 +161,30 @@ def write_merged(range_folder: str, receipts: list[Receipt]) -> None:
     write_file(f"{range_folder}/{RECORD}", seal(msgspec.json.encode(record)), durable=True)
 
 
-def merged_receipt(target: str, epoch: int) -> Receipt | None:
-    """The record of an epoch that was merged with others, by the folder that it once had."""
-    above = os.path.dirname(target)
-    if range_end_of(os.path.basename(above)) is None:
-        return None
-    merged = read_merged(above)
-    return merged.receipt(epoch) if merged is not None else None
+class MergedReceipts:
+    """Looks up epochs that were merged. A record is read again only when it was written again."""
+
+    def __init__(self) -> None:
+        self._version: object = None
+        self._receipts: Mapping[int, Receipt] = {}
+
+    def receipt(self, target: str, epoch: int) -> Receipt | None:
+        """The record of an epoch that was merged with others, by the folder that it once had."""
+        above = os.path.dirname(target)
+        if range_end_of(os.path.basename(above)) is None:
+            return None
+        require_no_link(above)
+        try:
+            version = above, version_of_file(os.lstat(f"{above}/{RECORD}"))
+        except FileNotFoundError:
+            return None
+        if version != self._version:
+            merged = read_merged(above)
+            if merged is None:
+                return None
+            self._receipts = {receipt.epoch: receipt for receipt in reversed(merged.receipts)}
+            self._version = version
+        return self._receipts.get(epoch)
 
 
 class MergedSpans:

@@ -33,9 +33,10 @@ from seamark.sinks.contract import (
     receipt_of,
 )
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
-from seamark.sinks.epoch_ranges import epoch_path
+from seamark.sinks.epoch_ranges import MergedReceipts, epoch_path
 from seamark.sinks.folders import check_token, is_hdfs, local_folder
 from seamark.sinks.merged_files import merge_files, oldest_epoch, require_compactable
+from seamark.sinks.partition_texts import refusing_odd_texts, without_odd_texts
 from seamark.sinks.publish import (
     Known,
     Prepared,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 Format = Literal["parquet", "json", "csv", "orc"]
 _TEXT: Final = ("json", "csv")
+_DROP_BLANKS: Final = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
 
 
 class FileSink(Sink):
@@ -112,6 +114,7 @@ class FileSink(Sink):
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else (*partition_by,)
         self._options = dict(options or {})
         self._coalesce = coalesce
+        self._merged = MergedReceipts()
         self._staged: Receipt | None = None
         self._prepared: Known | None = None
         self._output: tuple[str, str] | None = None
@@ -163,14 +166,24 @@ class FileSink(Sink):
         self._staged = receipt_of(epoch, attempt)
 
     def _write(self, df: DataFrame, folder: str) -> None:
-        write_files(
-            df,
-            folder,
-            self._format,
-            partition_by=self._partition_by,
-            options=self._options,
-            coalesce=self._coalesce,
-        )
+        by = self._partition_by
+        with refusing_odd_texts(by, self.path):
+            write_files(
+                without_odd_texts(df, by),
+                folder,
+                self._format,
+                partition_by=by,
+                options=self._options_to_write(),
+                coalesce=self._coalesce,
+            )
+
+    def _options_to_write(self) -> dict[str, Any]:
+        """Those that were given, and what keeps blanks: by default Spark's csv drops them."""
+        if self._format != "csv":
+            return self._options
+        given = {name.lower() for name in self._options}
+        kept = {name: "false" for name in _DROP_BLANKS if name.lower() not in given}
+        return kept | self._options
 
     def prepare(self) -> Committable:
         receipt = self._staged
@@ -200,7 +213,7 @@ class FileSink(Sink):
             "format": self._format,
             "partition_by": list(self._partition_by),
             "epochs_per_folder": self._per_range,
-            "options": needed_to_read(self._options),
+            "options": needed_to_read(self._format, self._options),
         }
         return ReadPoint("files", self.path, {name: value for name, value in at.items() if value})
 
@@ -213,7 +226,7 @@ class FileSink(Sink):
         return staged_attempts(self.path)
 
     def committed(self, timeline: str, epoch: int) -> Receipt | None:
-        return receipt_in(epoch_path(self.path, epoch, self._per_range))
+        return receipt_in(epoch_path(self.path, epoch, self._per_range), self._merged)
 
     def newest(self) -> Receipt | None:
         # another driver may just take the newest back: then it is the one below

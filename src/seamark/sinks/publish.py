@@ -6,15 +6,18 @@ Any process may publish an epoch, as often as it likes.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from seamark._common.files import require_inside, sync_folder
 from seamark._common.os_errors import translate_os_errors
+from seamark._common.retry import TRIES
 from seamark.errors import DamageError, LineageError
 from seamark.sinks.contract import Identity, Receipt, another_lineage
 from seamark.sinks.epoch_folder import (
+    RECORD,
     Sealed,
     Versions,
     epoch_of,
@@ -22,12 +25,14 @@ from seamark.sinks.epoch_folder import (
     read_record,
 )
 from seamark.sinks.epoch_ranges import (
+    MergedReceipts,
     all_epochs,
     epoch_path,
-    merged_receipt,
+    moved_too_often,
     range_end_of,
     ranges_in,
     read_merged,
+    versions_in,
 )
 from seamark.sinks.folders import (
     is_there,
@@ -93,7 +98,7 @@ def publish(
 def _is_published(target: str, prepared: Prepared) -> bool:
     published, is_taken = _record_of(target)
     if not is_taken:
-        merged = merged_receipt(target, prepared.epoch)
+        merged = MergedReceipts().receipt(target, prepared.epoch)
         if merged is not None and not prepared.is_shown_by(merged):
             raise another_lineage(merged, prepared, target)
         return merged is not None
@@ -106,7 +111,8 @@ def _is_published(target: str, prepared: Prepared) -> bool:
     receipt = published.record.receipt
     if not prepared.is_shown_by(receipt):
         raise another_lineage(receipt, prepared, target)
-    if published.digest != prepared.digest and merged_receipt(target, prepared.epoch) is None:
+    is_prepared = published.digest == prepared.digest
+    if not is_prepared and MergedReceipts().receipt(target, prepared.epoch) is None:
         raise DamageError(
             "the published epoch is not the one that was prepared, though all its names agree",
             where=target,
@@ -161,17 +167,37 @@ def _damage(staged: str, sealed: Sealed | None, digest: str, known: Known | None
 
 
 def read_receipts(path: str | os.PathLike[str]) -> list[Receipt]:
-    """The record of every epoch that readers of the folder see, in their order."""
+    """The record of every epoch that readers of the folder see, in their order.
+
+    They are of one history: when epochs are taken back meanwhile, all are read again.
+    """
     folder = local_folder(path)
-    receipts: dict[int, Receipt] = {}
     with translate_os_errors("listing", folder):
-        for epoch, where in all_epochs(folder).items():
-            if (receipt := receipt_in(where)) is not None:
-                receipts[epoch] = receipt
-        for where in ranges_in(folder).values():
-            merged = read_merged(where)
+        for _ in range(TRIES):
+            before = versions_in(folder)
+            try:
+                receipts = _receipts_at(before)
+            except DamageError:
+                if before.items() <= versions_in(folder).items():
+                    raise
+                continue
+            # what is published meanwhile is no reason: it comes after what is there
+            if before.items() <= versions_in(folder).items():
+                return [receipt for _, receipt in sorted(receipts.items())]
+    raise moved_too_often(folder)
+
+
+def _receipts_at(paths: Iterable[str]) -> dict[int, Receipt]:
+    """By epoch, the receipts in folders of epochs and in records of merged ranges."""
+    receipts: dict[int, Receipt] = {}
+    for path in paths:
+        above, name = os.path.split(path)
+        if name == RECORD:
+            merged = read_merged(above)
             receipts |= {one.epoch: one for one in (merged.receipts if merged else ())}
-    return [receipt for _, receipt in sorted(receipts.items())]
+        elif (receipt := receipt_in(path)) is not None:
+            receipts[receipt.epoch] = receipt
+    return receipts
 
 
 def published_epochs(path: str) -> list[int]:
@@ -180,8 +206,11 @@ def published_epochs(path: str) -> list[int]:
         return list(all_epochs(path))
 
 
-def receipt_in(target: str) -> Receipt | None:
-    """The record of one published epoch; None when there is no such folder."""
+def receipt_in(target: str, merged: MergedReceipts | None = None) -> Receipt | None:
+    """The record of one published epoch; None when there is no such folder.
+
+    ``merged`` is given by whoever asks for many: the record of a range is then read once.
+    """
     with translate_os_errors("reading", target):
         sealed, is_taken = _record_of(target)
         if sealed is None and is_taken:
@@ -191,7 +220,7 @@ def receipt_in(target: str) -> Receipt | None:
                 hint="Readers take it for an epoch. Bring its _seamark.json back, or move it away.",
             )
         if sealed is None and (epoch := epoch_of(os.path.basename(target))) is not None:
-            return merged_receipt(target, epoch)
+            return (merged or MergedReceipts()).receipt(target, epoch)
     return sealed.record.receipt if sealed else None
 
 

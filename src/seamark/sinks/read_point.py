@@ -47,9 +47,14 @@ class ReadPoint(msgspec.Struct, frozen=True, omit_defaults=True):
     one away from readers; ``at["epoch"]`` is this one."""
 
 
-def needed_to_read(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options of Spark's writer without which its files would be read in another way."""
-    return {name: value for name, value in options.items() if name.lower() in _NEEDED_TO_READ}
+def needed_to_read(file_format: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of Spark's reader without which the files would be read in another way.
+
+    Of its writer's options those that a reader needs too. A value of csv may have several lines,
+    which are rows of their own to a reader that is not told.
+    """
+    needed = {name: value for name, value in options.items() if name.lower() in _NEEDED_TO_READ}
+    return needed | {"multiLine": "true"} if file_format == "csv" else needed
 
 
 def read_point_in(value: object) -> ReadPoint | None:

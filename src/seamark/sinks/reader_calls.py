@@ -2,8 +2,8 @@
 
 A manifest may have been written by anybody, so every text becomes a literal of the language that
 it ends up in, and nothing is taken over as code. A place is a path, a bucket or a folder of HDFS,
-without settings for whoever reads it. No call holds a password: where one is needed, it names a
-variable or an attached database.
+without settings for whoever reads it; a table of a catalog is named with catalog and namespace. No
+call holds a password: where one is needed, it names a variable or an attached database.
 
 Tests: ``tests/sinks/test_reader_calls.py``.
 """
@@ -29,6 +29,7 @@ _FOLDER: Final = re.compile(r"/.*|hdfs://[^?#]+", re.DOTALL | re.IGNORECASE)
 _QUOTED_NAME: Final = r'"(?:[^"]|"")++"'
 _TABLE: Final = re.compile(rf"{_QUOTED_NAME}(?:\.{_QUOTED_NAME}){{0,2}}")
 _UP_TO_EPOCH: Final = re.compile(rf"{_QUOTED_NAME} <= [0-9]{{1,19}}")
+_NAME_IN_CATALOG: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _LONGEST_TEXT: Final = 10_000
 _TRUE: Final = ("true", "1", "yes")
@@ -105,7 +106,8 @@ def _files(target: str, at: Mapping[str, Any]) -> dict[str, str]:
     if file_format not in _FORMATS or _FOLDER.fullmatch(target) is None:
         return {}
     given = {str(k): str(v) for k, v in dict(at.get("options") or {}).items()}
-    options = needed_to_read(given)  # a checkpoint that is not ours may hold others, and secrets
+    # a checkpoint that is not ours may hold others, and secrets
+    options = needed_to_read(file_format, given)
     calls = {"spark": _spark_files(target, file_format, epoch, options)}
     is_local = _HAS_SCHEME.match(target) is None
     levels = ["upto=*"] if at.get("epochs_per_folder") else []
@@ -190,13 +192,14 @@ def _delta(target: str, at: Mapping[str, Any]) -> dict[str, str]:
 def _iceberg(target: str, at: Mapping[str, Any]) -> dict[str, str]:
     snapshot, table = int(at["snapshot_id"]), str(at.get("table") or target)
     catalog, metadata = at.get("catalog"), at.get("metadata_location")
-    parts = [*([str(catalog)] if catalog else []), *table.split(".")]
-    in_spark = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
-    calls = {
-        "spark": f"spark.read.option('snapshot-id', {snapshot}).table({python_literal(in_spark)})"
-    }
+    calls = {}
+    is_in_catalog = bool(catalog) and _is_in_catalog(str(catalog), table)
+    if is_in_catalog:
+        in_spark = ".".join(f"`{part}`" for part in (str(catalog), *table.split(".")))
+        read = f"spark.read.option('snapshot-id', {snapshot})"
+        calls["spark"] = f"{read}.table({python_literal(in_spark)})"
     # pyiceberg itself would let the table's own properties choose the code that reads it
-    if catalog and at.get("catalog_is_configured") is not False:
+    if is_in_catalog and at.get("catalog_is_configured") is not False:
         opened = f"{python_literal(table)}, {python_literal(str(catalog))}"
         calls["pandas"] = _iceberg_rows(opened, snapshot)
     if metadata and is_path_or_bucket_alone(str(metadata)):
@@ -205,6 +208,15 @@ def _iceberg(target: str, at: Mapping[str, Any]) -> dict[str, str]:
         scan = f"iceberg_scan({sql_literal(str(metadata))}, snapshot_from_id => {snapshot})"
         calls["duckdb"] = f"SELECT * FROM {scan}"
     return calls
+
+
+def _is_in_catalog(catalog: str, table: str) -> bool:
+    """Whether the names can be those of a catalog, of namespaces and of a table, and nothing else.
+
+    Two parts alone may be a format and a path to Spark, which then reads any file or server.
+    """
+    parts = (catalog, *table.split("."))
+    return "." in table and all(_NAME_IN_CATALOG.fullmatch(part) for part in parts)
 
 
 def _iceberg_rows(opened: str, snapshot: int) -> str:

@@ -47,7 +47,7 @@ class WithWriter(HandWrittenView):
 
     def __init__(self, url: str, **options: Any) -> None:
         super().__init__(url, **options)
-        self._staging = self.staging(self._staging._given, self._staging._keep)
+        self._staging = self.staging(self._staging._given, self._staging.keep)
         expires = self._shape.expire is not None
         self._view = self.writer(url, self._staging, expires=expires, undo=False)
 

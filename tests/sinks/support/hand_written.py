@@ -24,7 +24,7 @@ from seamark.sinks import (
     staged_epochs,
 )
 from seamark.sinks.target_checks import claim_folder
-from seamark.testing.conformance.sink_examples import epoch
+from seamark.testing.conformance.sink_examples import OLD, epoch
 from tests.sinks.support.frames import frame
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount
@@ -108,14 +108,16 @@ class HandWrittenParquet(FileSink):
             pq.write_table(table, place / f"part-{part:05}.parquet")
 
 
-def prepared(path: Path, number: int = 1, attempt: str = "a1") -> tuple[HandWritten, Committable]:
+def prepared(
+    path: Path, number: int = 1, attempt: str = "a1", timeline: str = OLD
+) -> tuple[HandWritten, Committable]:
     sink = HandWritten(path)
-    sink.stage(frame(ROWS), epoch(number), attempt)
+    sink.stage(frame(ROWS), epoch(number, timeline), attempt)
     return sink, sink.prepare()
 
 
-def shown_epoch(path: Path, number: int = 1) -> Committable:
-    sink, committable = prepared(path, number, f"a{number}")
+def shown_epoch(path: Path, number: int = 1, timeline: str = OLD, attempt: str = "") -> Committable:
+    sink, committable = prepared(path, number, attempt or f"a{number}", timeline)
     sink.commit(committable)
     return committable
 

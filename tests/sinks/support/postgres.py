@@ -78,7 +78,9 @@ def batches_from(df: Any) -> Iterable[pa.RecordBatch]:
 def copy(sink: PostgresSink, attempt: str, batches: Iterable[pa.RecordBatch]) -> Copied:
     """Copy rows as one task of Spark would."""
     statement = sink._staging.copy_statement(attempt, ["n", "word"])
-    reports = [row for b in _task(sink._address.dsn, statement)(batches) for row in b.to_pylist()]
+    reports = [
+        row for b in _task(sink._address.dsn, statement, {})(batches) for row in b.to_pylist()
+    ]
     assert all(report["problem"] is None for report in reports)
     return Copied([r["token"] for r in reports], sum(r["rows"] for r in reports))
 

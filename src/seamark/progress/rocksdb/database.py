@@ -118,7 +118,7 @@ class Primary:
         return snapshot
 
     def stored_bytes(self) -> int:
-        return _stored_bytes(self._path)
+        return stored_bytes(self._path)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of many keys, as they are now."""
@@ -218,7 +218,7 @@ class Secondary:
         return snapshot
 
     def stored_bytes(self) -> int:
-        return _stored_bytes(self._path)
+        return stored_bytes(self._path)
 
     def _caught_up(self) -> DatabaseSnapshot:
         for left in reversed(range(_TRIES + 1)):
@@ -263,7 +263,8 @@ def refuse_foreign_files(path: str) -> None:
                 raise DamageError(f"{entry.path} is not a regular file")
 
 
-def _stored_bytes(path: str) -> int:
+def stored_bytes(path: str) -> int:
+    """The sizes of all files of a folder."""
     total = 0
     with os.scandir(path) as entries:
         for entry in entries:

@@ -8,7 +8,7 @@ Tests: ``tests/sinks/test_delta.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -92,7 +92,8 @@ class DeltaEpochs:
             self._reached = self._followed(*looked)
             self._looked = looked
         if app not in self._reached:
-            self._reached[app] = table.transaction_version(app) or 0
+            with self._place.translated("reading"):  # its entries may have been cleaned up since
+                self._reached[app] = table.transaction_version(app) or 0
         return self._reached[app]
 
     def _followed(self, table_id: str, version: int) -> dict[str, int]:
@@ -154,19 +155,41 @@ class DeltaEpochs:
 
     def committed(self, epoch: int) -> Receipt | None:
         """The record of an epoch that readers see, or None."""
-        table = self._place.find()
-        if table is None:
-            return None
-        answer, shown = self.find(table, epoch)
-        if answer is Answer.UNKNOWN:
-            return self._recorded(table, epoch)
-        return None if shown is None else shown.receipt
+
+        def look(table: DeltaTable) -> Receipt | None:
+            answer, shown = self.find(table, epoch)
+            if answer is Answer.UNKNOWN:
+                return self._recorded(table, epoch)
+            return None if shown is None else shown.receipt
+
+        return self._settled(look)
 
     def newest(self) -> Receipt | None:
         """The record of the newest epoch that readers see, or None."""
-        table = self._place.find()
-        number = 0 if table is None else self._version(table, self._app)
-        if table is None or not number:
+        return self._settled(self._newest)
+
+    def _settled(self, look: Callable[[DeltaTable], Receipt | None]) -> Receipt | None:
+        """What a look finds; a new one when the record it missed went with a new epoch."""
+        for _ in range(_TRIES):
+            table = self._place.find()
+            if table is None:
+                return None
+            seen = str(table.metadata().id), table.version()  # a later look may update the table
+            try:
+                return look(table)
+            except (DamageError, StoreUnavailableError):
+                now = self._place.find()
+                if now is not None and (str(now.metadata().id), now.version()) == seen:
+                    raise
+        raise StoreUnavailableError(
+            "the table was written to, and its log cleaned up, during each of many looks",
+            where=self._place.url,
+            hint="That says nothing about what it holds. Try again later.",
+        )
+
+    def _newest(self, table: DeltaTable) -> Receipt | None:
+        number = self._version(table, self._app)
+        if not number:
             return None
         last: LogEntry | None = None
 

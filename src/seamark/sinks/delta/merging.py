@@ -14,6 +14,7 @@ from seamark.errors import DamageError, RefusedError
 from seamark.sinks.delta.actions import StagedFile
 from seamark.sinks.delta.place import hooks_after
 from seamark.sinks.delta.target import no_value
+from seamark.sinks.partition_texts import NULL_FOLDER, reserved_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,15 +76,38 @@ def refuse_empty_texts(
 ) -> None:
     """:class:`RefusedError` for an empty text where a partition column needs a value.
 
-    Delta writes it there as null.
+    Delta writes it there as null, and others take the text for null that stands for it in Hive.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for name in partitions:
         is_text = pa.types.is_string(changes[name].type)
+        if is_text and pc.any(pc.equal(changes[name], NULL_FOLDER)).as_py():
+            raise reserved_text(name, epoch, where)
         if name in names and is_text and pc.any(pc.equal(changes[name], "")).as_py():
             raise no_value(name, epoch, where, is_empty_text=True)
+
+
+def refuse_spoiled_values(
+    changes: pa.Table, partitions: Iterable[str], epoch: int, where: str
+) -> None:
+    """:class:`RefusedError` for a negative decimal in a partition column.
+
+    ``deltalake`` writes it as a text that nobody can read, and with it the whole table.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in partitions:
+        column = changes[name]
+        if pa.types.is_decimal(column.type) and pc.any(pc.less(column, 0)).as_py():
+            raise RefusedError(
+                f"epoch {epoch} has a negative number in the partition column {name!r}, which "
+                "deltalake cannot merge",
+                where=where,
+                hint="Partition the table by another column, or write with mode='append'.",
+            )
 
 
 def check_required(

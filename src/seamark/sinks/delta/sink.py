@@ -44,12 +44,13 @@ from seamark.sinks.delta.merging import (
     merge,
     read_changes,
     refuse_empty_texts,
+    refuse_spoiled_values,
 )
 from seamark.sinks.delta.place import TablePlace
 from seamark.sinks.delta.schemas import Columns, columns_of
 from seamark.sinks.delta.staging import Staging
 from seamark.sinks.delta.target import Target, refuse_nulls
-from seamark.sinks.delta.upkeep import vacuum
+from seamark.sinks.delta.upkeep import compact, refuse_spoiled_partitions, vacuum
 from seamark.sinks.folders import check_token
 from seamark.sinks.read_point import ReadPoint
 from seamark.sinks.staged_epochs import Coalesce
@@ -234,6 +235,8 @@ class DeltaSink(Sink):
         check_required(changes, required, self._delete_where, epoch, where)
         partitions = table.metadata().partition_columns
         refuse_empty_texts(changes, required.union(self._keys), partitions, epoch, where)
+        refuse_spoiled_values(changes, partitions, epoch, where)
+        refuse_spoiled_partitions(table, where)
 
     # showing it
 
@@ -386,9 +389,7 @@ class DeltaSink(Sink):
         Only files that the log names are touched. ``options`` are those of
         ``DeltaTable.optimize.compact``.
         """
-        with self._place.translated("compacting"):
-            done: dict[str, Any] = self._place.look().optimize.compact(**options)
-        return done
+        return compact(self._place, options)
 
     def vacuum(self, retention_hours: int | None = None, *, dry_run: bool = False) -> list[str]:
         """Remove files that no version within the time of retention needs; which they were.

@@ -19,6 +19,7 @@ from seamark.sinks.delta.features import facts_of, refuse_features
 from seamark.sinks.delta.log import KEY, ColumnsAdded
 from seamark.sinks.delta.place import TablePlace
 from seamark.sinks.delta.schemas import Columns, Fit, fit, refuse_missing
+from seamark.sinks.partition_texts import NULL_FOLDER, reserved_text
 from seamark.sinks.tables.parquet_files import WrittenFile
 
 if TYPE_CHECKING:
@@ -211,8 +212,11 @@ class _Nulls(msgspec.Struct, frozen=True):
 def refuse_nulls(
     files: Sequence[WrittenFile], never_null: frozenset[str], epoch: int, where: str
 ) -> None:
-    """:class:`RefusedError` when rows lack a value that the table demands. Pure."""
+    """:class:`RefusedError` when rows lack a value that the table demands, or may lose it. Pure."""
     for file in files:
+        for name, value in file.partition.items():
+            if value == NULL_FOLDER:
+                raise reserved_text(name, epoch, where)
         for name in sorted(never_null):
             facts = file.columns.get(name)
             is_null = name in file.partition and partition_text(file.partition[name]) is None

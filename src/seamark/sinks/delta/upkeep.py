@@ -1,21 +1,54 @@
-"""Removing files that a Delta table no longer needs, and none that waits for its epoch.
+"""Merging small files of a Delta table, and removing those that it no longer needs.
 
 Tests: ``tests/sinks/test_delta_upkeep.py``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from seamark.errors import RefusedError
 from seamark.sinks.delta.log import entries_from
 from seamark.sinks.delta.place import DATA, TablePlace, entry_name
+from seamark.sinks.partition_texts import NULL_FOLDER
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+_DECIMAL: Final = 'PrimitiveType("decimal('
 _UNDER_WAY_SECONDS: Final = 3600
 """For so long a file may wait for the entry that names it."""
+
+
+def compact(place: TablePlace, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge small files; what ``deltalake`` says it has done."""
+    table = place.look()
+    refuse_spoiled_partitions(table, place.url)
+    with place.translated("compacting"):
+        done: dict[str, Any] = table.optimize.compact(**options)
+    return done
+
+
+def refuse_spoiled_partitions(table: DeltaTable, where: str) -> None:
+    """:class:`RefusedError` for values of partitions that ``deltalake`` would write as others.
+
+    It writes -1.50 as ``-1.-50``, which nobody can read, and the name that Hive has for null as
+    null. So a table that has one is neither merged nor compacted.
+    """
+    decimals = {
+        field.name for field in table.schema().fields if str(field.type).startswith(_DECIMAL)
+    }
+    for values in table.partitions():
+        for name, text in values.items():
+            if text and (text == NULL_FOLDER or (name in decimals and text.startswith("-"))):
+                raise RefusedError(
+                    f"the partition column {name!r} has the value {text!r}, which deltalake would "
+                    "write as another one",
+                    where=where,
+                    hint="Partition the table by another column. Spark can compact it as it is.",
+                )
 
 
 def vacuum(place: TablePlace, retention_hours: int | None, *, dry_run: bool) -> list[str]:

@@ -56,6 +56,15 @@ class RecordColumns:
             raise InvalidInputError("the value of a record needs at least one column")
         return cls(key, columns, headers, partition, topic)
 
+    @property
+    def staged_names(self) -> frozenset[str]:
+        """The columns that staged rows may have; one that is declared may be missing in an epoch.
+
+        A key is the content of a record as its value is; the others say where it goes.
+        """
+        given = {HEADERS: self.headers, PARTITION: self.partition, TOPIC: self.topic}
+        return frozenset({KEY, VALUE} | {name for name, column in given.items() if column})
+
     def check(self, schema: StructType) -> None:
         """:class:`RefusedError` names the first column that is missing or of a wrong type."""
         kinds = {field.name: field.dataType for field in schema.fields}

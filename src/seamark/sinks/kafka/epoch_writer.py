@@ -19,6 +19,7 @@ import msgspec
 from seamark.errors import DamageError, InvalidInputError, LineageError, RefusedError
 from seamark.sinks.contract import Identity, Receipt, another_lineage
 from seamark.sinks.kafka.cluster import KafkaCluster
+from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.kafka.ledger import (
     KEPT_EPOCHS,
     LARGEST_ENTRY,
@@ -27,7 +28,14 @@ from seamark.sinks.kafka.ledger import (
     LedgerBlocked,
     ledger_name,
 )
-from seamark.sinks.kafka.staged_records import DEFAULT_LIMIT, records_in, shares_of_files
+from seamark.sinks.kafka.staged_records import (
+    DEFAULT_LIMIT,
+    TopicShare,
+    look_over,
+    records_in,
+    require_topics,
+    shares_of_files,
+)
 from seamark.sinks.kafka.staging import RecordStaging, StagedEpoch
 from seamark.sinks.kafka.topics import Offsets, end_offsets, partition_counts
 from seamark.sinks.kafka.transactions import Limits, ShardOfEpoch, ShardWriter
@@ -61,12 +69,15 @@ class EpochWriter:
         self,
         cluster: KafkaCluster,
         topic: str | None,
+        columns: RecordColumns,
         staging: RecordStaging,
         limits: Limits,
         ledger: str | None,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
+        self._columns = columns
+        self._looked_over: tuple[str, dict[str, TopicShare]] | None = None
         self._staging = staging
         self._limits = limits
         self._ledger_name = ledger
@@ -238,6 +249,17 @@ class EpochWriter:
                 hint="Make epochs smaller (maxFilesPerTrigger).",
             )
 
+    def look_over(self, staged: StagedEpoch) -> dict[str, TopicShare]:
+        """What a staged epoch has for each topic; its files are read once while they are the same.
+
+        :class:`DamageError` for rows that the sink does not write so.
+        """
+        digest = staged.sealed.digest
+        if self._looked_over is None or self._looked_over[0] != digest:
+            shares = look_over(staged.paths(), self._topic, self._columns)
+            self._looked_over = digest, shares
+        return self._looked_over[1]
+
     def show(self, prepared: PreparedRecords) -> None:
         """Show the epoch, unless it is there. :class:`DamageError` when its rows are gone."""
         if not self._writer(0).owns_the_id:
@@ -275,7 +297,11 @@ class EpochWriter:
 
     def _staged(self, prepared: PreparedRecords) -> StagedEpoch:
         try:
-            return self._staging.open(prepared.attempt, prepared.epoch, prepared.digest)
+            staged = self._staging.open(prepared.attempt, prepared.epoch, prepared.digest)
+            # whoever wrote the checkpoint may have written the rows too
+            found = self.look_over(staged)
+            require_topics(found, self._topic, prepared.topics, staged.folder)
+            return staged
         except DamageError as error:
             parts = self.ledger.parts(prepared.epoch)
             if not parts:
@@ -305,7 +331,7 @@ class EpochWriter:
     ) -> ShardOfEpoch:
         return ShardOfEpoch(
             topic=self._topic or "",
-            records=partial(records_in, staged.paths(files), self._topic),
+            records=partial(records_in, staged.paths(files), self._topic, self._columns),
             largest_batch=prepared.largest_batch or DEFAULT_LIMIT,
             entry=entry,
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,7 +113,7 @@ class Ledger:
             raise RefusedError(
                 f"the ledger {self.topic} would forget epochs: its cleanup.policy is {policy!r}",
                 where=self._cluster.bootstrap,
-                hint=f"kafka-configs.sh --alter --topic {self.topic} "
+                hint=f"kafka-configs.sh --alter --topic {shlex.quote(self.topic)} "
                 "--add-config cleanup.policy=compact",
             )
 

@@ -31,7 +31,7 @@ from seamark.sinks.folders import check_token
 from seamark.sinks.kafka.cluster import KafkaCluster
 from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.kafka.epoch_writer import EpochWriter, PreparedRecords
-from seamark.sinks.kafka.staged_records import check_shares, look_over
+from seamark.sinks.kafka.staged_records import check_shares
 from seamark.sinks.kafka.staging import RecordStaging
 from seamark.sinks.kafka.target import Target
 from seamark.sinks.kafka.transactions import Limits
@@ -105,7 +105,9 @@ class KafkaSink(Sink):
         cluster = KafkaCluster(bootstrap, {"partitioner": "murmur2_random", **(options or {})})
         self._target = Target(cluster, self._topic, create_partitions)
         self._staging = RecordStaging(staging)
-        self._epochs = EpochWriter(cluster, self._topic, self._staging, limits, ledger)
+        self._epochs = EpochWriter(
+            cluster, self._topic, self._columns, self._staging, limits, ledger
+        )
         self._staged: Receipt | None = None
         self._is_ready = False
         """Whether topic, ledger and folder were made in this run, or were there."""
@@ -164,7 +166,7 @@ class KafkaSink(Sink):
                 "nothing was staged that could be prepared", where=self._target.shown
             )
         staged = self._staging.seal(receipt)
-        shares = look_over(staged.paths(), self._topic)
+        shares = self._epochs.look_over(staged)
         named = {*shares} | ({self._topic} if self._topic else set())
         facts = self._target.facts(self._epochs.admin, named)
         check_shares(shares, facts, self._target.shown)

@@ -3,19 +3,24 @@
 Whatever a broker could refuse about a record must be found before the epoch is decided: its size,
 its partition, its topic, a missing key in a compacted topic.
 
+Whoever can write to the folder has rows sent with the user's login, so a file decides nothing that
+the sink leaves to no column: a topic, a partition or headers that were not declared are damage.
+
 Tests: ``tests/sinks/test_kafka_records.py``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.errors import RefusedError
+from seamark._common.text import shortened
+from seamark.errors import DamageError, RefusedError
+from seamark.limits import LONGEST_REASON
 from seamark.sinks.epoch_folder import StoredFile
-from seamark.sinks.kafka.columns import HEADERS, KEY, PARTITION, TOPIC, VALUE
+from seamark.sinks.kafka.columns import HEADERS, KEY, PARTITION, TOPIC, VALUE, RecordColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,11 +79,17 @@ class TopicFacts:
     is_compacted: bool = False
 
 
-def look_over(paths: Iterable[str], topic: str | None) -> dict[str, TopicShare]:
-    """What staged files hold for each topic. :class:`RefusedError` for a row without a topic."""
+def look_over(
+    paths: Iterable[str], topic: str | None, columns: RecordColumns
+) -> dict[str, TopicShare]:
+    """What staged files hold for each topic.
+
+    :class:`RefusedError` for a row without a topic, and :class:`DamageError` for a file with
+    columns that the sink does not declare.
+    """
     shares: dict[str, TopicShare] = {}
     for path in paths:
-        for batch in _batches(path):
+        for batch in _batches(path, columns):
             for name, share in _shares(batch, topic).items():
                 shares[name] = shares.get(name, TopicShare()).and_(share)
     return shares
@@ -121,10 +132,38 @@ def check_shares(
             )
 
 
-def records_in(paths: Iterable[str], topic: str | None) -> Iterator[Records]:
-    """The records of staged files, in the order in which they were written."""
+def require_topics(
+    found: Iterable[str], topic: str | None, prepared: Collection[str], where: str
+) -> None:
+    """:class:`DamageError` when rows are for other topics than were looked at when prepared.
+
+    ``topic`` is always looked at, also for an epoch that has no row for it.
+    """
+    own = set() if topic is None else {topic}
+    if {*found} | own != {*prepared} | own:
+        raise DamageError(
+            f"the staged rows are for the topics {_named(found)}, and the checkpoint names "
+            f"{_named(prepared)}",
+            where=where,
+            hint="Nothing was sent. Restore the folder from a copy, or roll the pipeline back to "
+            "the epoch before.",
+        )
+
+
+def _named(topics: Iterable[str]) -> str:
+    """Names for people; a file may hold more, and longer ones, than anybody can read."""
+    return shortened(", ".join(repr(name) for name in sorted(topics)), LONGEST_REASON) or "none"
+
+
+def records_in(
+    paths: Iterable[str], topic: str | None, columns: RecordColumns
+) -> Iterator[Records]:
+    """The records of staged files, in the order in which they were written.
+
+    :class:`DamageError` for a file with columns that the sink does not declare.
+    """
     for path in paths:
-        for batch in _batches(path):
+        for batch in _batches(path, columns):
             yield _records(batch, topic)
 
 
@@ -142,11 +181,27 @@ def shares_of_files(files: Sequence[StoredFile], shards: int) -> list[list[str]]
     return [sorted(share) for share in shares]
 
 
-def _batches(path: str) -> Iterator[pa.RecordBatch]:
+def _batches(path: str, columns: RecordColumns) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     with open(os.fspath(path), "rb") as file:
-        yield from pq.ParquetFile(file).iter_batches(_ROWS)
+        parquet = pq.ParquetFile(file)
+        _require_declared(parquet.schema_arrow.names, columns, path)
+        yield from parquet.iter_batches(_ROWS)
+
+
+def _require_declared(names: Sequence[str], columns: RecordColumns, path: str) -> None:
+    others = sorted({*names} - columns.staged_names)
+    if others or VALUE not in names or len({*names}) < len(names):
+        raise DamageError(
+            f"the staged rows have columns that the sink does not declare: {_named(others)}"
+            if others
+            else "the staged rows do not have the columns of records",
+            where=path,
+            hint="Nothing of this file was sent. If the sink had other columns for headers, "
+            "partition or topic when the epoch was prepared, start once with those; else restore "
+            "the folder from a copy, or roll the pipeline back to the epoch before.",
+        )
 
 
 def _records(batch: pa.RecordBatch, topic: str | None) -> Records:

@@ -5,6 +5,7 @@ Tests: ``tests/integration/test_kafka_sink.py``.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
@@ -138,12 +139,14 @@ def _create(
             return  # another process was faster
         if code not in ("TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"):
             raise cluster.error_for(error.args[0], f"making the topic {name} in") from None
-        given = "".join(f" --config {key}={value}" for key, value in settings.items())
+        given = "".join(
+            f" --config {shlex.quote(f'{key}={value}')}" for key, value in settings.items()
+        )
         raise RefusedError(
             f"the topic {name} is missing, and Kafka does not let us make it: "
             f"{cluster.redacted(error.args[0].str())}",
             where=cluster.bootstrap,
-            hint=f"Have it made: kafka-topics.sh --create --topic {name} "
+            hint=f"Have it made: kafka-topics.sh --create --topic {shlex.quote(name)} "
             f"--partitions {partitions}{given}",
         ) from None
 

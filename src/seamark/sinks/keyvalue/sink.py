@@ -36,7 +36,6 @@ from seamark.sinks.keyvalue.view import (
     check_owner,
     note_owner,
     receipt_of_epoch,
-    shown_version,
 )
 from seamark.sinks.keyvalue.view_columns import Shape
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
@@ -243,9 +242,7 @@ class KeyValueSink(Sink):
         return None if found is None else receipt_of_epoch(found, epoch)
 
     def newest(self) -> Receipt | None:
-        found = self._view.found
-        shown = None if found is None else shown_version(found)
-        return None if shown is None else self.committed(shown.timeline, shown.epoch)
+        return self._view.newest()
 
     def require_unpublish_after(self, epoch: int) -> None:
         self._view.way_back(epoch)

@@ -31,7 +31,7 @@ _NEWEST: Final = b"newest"
 _OWNER: Final = b"owner"
 _TAKEN_BACK: Final = b"taken back: "
 _REMEMBERED: Final = 64
-"""Epochs whose receipts are kept: enough to tell 'already' from 'another' after any restart."""
+"""Epochs whose receipts stay at least: they tell 'already' from 'another' after any restart."""
 _MS: Final = struct.Struct(">q")
 
 Reader = SourceCheckpointStore | Session
@@ -44,6 +44,11 @@ class ViewVersion(msgspec.Struct, frozen=True):
     timeline: str
     epoch: int
     attempt: str
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> ViewVersion:
+        """The version that a receipt is of."""
+        return cls(receipt.timeline, receipt.epoch, receipt.attempt)
 
 
 class ViewOwner(msgspec.Struct, frozen=True):
@@ -70,7 +75,7 @@ class StagedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def version(self) -> ViewVersion:
         """Which epoch it is."""
-        return ViewVersion(self.receipt.timeline, self.receipt.epoch, self.receipt.attempt)
+        return ViewVersion.of(self.receipt)
 
 
 def epoch_key(epoch: int) -> bytes:
@@ -209,8 +214,8 @@ def effect_of(rows: Rows, watermark: int | None, expiry: Expiry | None) -> Effec
     return Effect(rows.upserts, rows.times, gone, untimed, has_times=True)
 
 
-def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
-    """Stage everything that an epoch changes."""
+def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect, kept: int) -> None:
+    """Stage everything that an epoch changes; by ``kept`` epochs the view may yet be taken back."""
     if staged.replace:
         session.clear(VIEW)
         session.clear(TIMES)
@@ -222,8 +227,9 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
     number = staged.receipt.epoch
     session.put(EPOCHS, epoch_key(number), msgspec.json.encode(staged.receipt))
     session.put(EPOCHS, _NEWEST, msgspec.json.encode(staged.version))
-    if number > _REMEMBERED:
-        session.delete(EPOCHS, epoch_key(number - _REMEMBERED))
+    remembered = max(_REMEMBERED, kept + 1)  # also of the one that is shown then
+    if number > remembered:
+        session.delete(EPOCHS, epoch_key(number - remembered))
     stage_sources(session, number, staged.positions)
     if staged.config_hash is not None:
         session.stage_config_hash(staged.config_hash)

@@ -51,7 +51,8 @@ class Staging:
 
     def __init__(self, path: str, keep: int) -> None:
         self._given = path
-        self._keep = keep
+        self.keep = keep
+        """Epochs that stay after their commit."""
         self.below = ""
         """The part of the folder that is this view's alone."""
 
@@ -163,7 +164,7 @@ class Staging:
 
     def _prune(self, kept: str) -> None:
         ages = sorted((_newest_epoch(f"{kept}/{name}"), name) for name in names_in(kept))
-        for _, name in ages[: max(len(ages) - self._keep, 0)]:
+        for _, name in ages[: max(len(ages) - self.keep, 0)]:
             remove_tree(f"{kept}/{name}")
 
     def forget_after(self, epoch: int) -> None:

@@ -25,7 +25,7 @@ from seamark.progress.rocksdb.database import refuse_foreign_files
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
 from seamark.progress.urls import open_ledger, rocksdb_path
-from seamark.sinks.contract import Epoch, Identity, another_lineage
+from seamark.sinks.contract import Epoch, Identity, Receipt, another_lineage
 from seamark.sinks.folders import is_there
 from seamark.sinks.keyvalue.view import (
     Effect,
@@ -89,7 +89,7 @@ def _of_one_moment(session: Session) -> Iterator[None]:
     """Retry, rather than refuse, when another commit came between two reads."""
     try:
         yield
-    except (LineageError, DamageError):
+    except (RefusedError, DamageError):
         if session.transaction.is_current():
             raise
         raise SessionOvertaken(f"another session of {session.store.url} came in between") from None
@@ -218,12 +218,37 @@ class ViewWriter:
                 self._last = done
                 return effect is not None or shown_version(self.store) == done
 
+    def newest(self) -> Receipt | None:
+        """The receipt of the epoch that the view shows; None only when it shows none."""
+        return None if self.found is None else self.in_session(self._newest)
+
+    def _newest(self, session: Session) -> Receipt | None:
+        now = shown_version(session)
+        if now is None:
+            return None
+        receipt = receipt_of_epoch(session, now.epoch)
+        if receipt is not None and ViewVersion.of(receipt) == now:
+            return receipt
+        # one that was forgotten before the view was taken back to it
+        folder = self._staging.find(now)
+        if folder is None:
+            raise DamageError(
+                f"the view shows epoch {now.epoch}, and has no record of it",
+                where=self.shown,
+                hint="Restore the server from a save, or start over with a new target.",
+            )
+        with _overtaken_without(folder):
+            return self._staging.read(folder).receipt
+
     def followed_by(self, epoch: Epoch) -> ViewVersion | None:
         """What the view shows when the epoch is applied.
 
         :class:`LineageError` when it shows something that the epoch cannot follow.
         """
-        shown, last = shown_version(self.store), self._last
+        return self.in_session(partial(self._followed_by, epoch=epoch))
+
+    def _followed_by(self, session: Session, epoch: Epoch) -> ViewVersion | None:
+        shown, last = shown_version(session), self._last
         if last is not None and (shown is None or shown.epoch < last.epoch):
             return last  # the server has lost something: the commit brings it up again first
         # a server that goes back to before a rollback shows the same number of another history
@@ -231,7 +256,7 @@ class ViewWriter:
         if (
             shown is None
             or (shown.epoch + 1 == epoch.number and is_last)
-            or receipt_of_epoch(self.store, epoch.number) is not None  # the commit reports it
+            or receipt_of_epoch(session, epoch.number) is not None  # the commit reports it
         ):
             return shown
         raise LineageError(
@@ -279,7 +304,7 @@ class ViewWriter:
         if self._may_have_times:
             # with the first epoch and not before: a start may yet be refused, and change nothing
             forget_times(session)
-        apply_epoch(session, staged, effect)
+        apply_epoch(session, staged, effect, self._staging.keep)
         return step, effect
 
     def _read(self, version: ViewVersion, digest: str | None = None) -> tuple[StagedEpoch, Rows]:
@@ -340,25 +365,32 @@ class ViewWriter:
 
         :class:`RefusedError` when it is not known what the view showed at that epoch.
         """
-        if epoch == 0:
-            return None
+        return None if epoch == 0 else self.in_session(partial(self._way_back, epoch=epoch))
+
+    def _way_back(self, session: Session, epoch: int) -> list[tuple[str, StagedEpoch]]:
         way: list[tuple[str, StagedEpoch]] = []
-        shown = version = shown_version(self.store)
+        shown = version = shown_version(session)
         while version is not None and version.epoch > epoch:
             folder = self._staging.find(version)
-            if folder is None or not can_be_taken_back(folder):
-                raise RefusedError(
-                    f"it is not known what the view showed at epoch {epoch}; it shows epoch "
-                    f"{shown.epoch if shown else 0}",
-                    where=self.shown,
-                    hint="KeyValueSink(…, undo=True) keeps that for the last keep_epochs epochs. "
-                    "Restore the server from a save of that epoch, or start over: a new target, "
-                    "with policy='auto_reset', which reads every row again.",
-                )
-            staged = self._staging.read(folder)
+            if folder is None:
+                raise self._not_known(epoch, shown)
+            with _overtaken_without(folder):
+                if not can_be_taken_back(folder):
+                    raise self._not_known(epoch, shown)
+                staged = self._staging.read(folder)
             way.append((folder, staged))
             version = staged.after
         return way
+
+    def _not_known(self, epoch: int, shown: ViewVersion | None) -> RefusedError:
+        return RefusedError(
+            f"it is not known what the view showed at epoch {epoch}; it shows epoch "
+            f"{shown.epoch if shown else 0}",
+            where=self.shown,
+            hint="KeyValueSink(…, undo=True) keeps that for the last keep_epochs epochs. Restore "
+            "the server from a save of that epoch, or start over: a new target, with "
+            "policy='auto_reset', which reads every row again.",
+        )
 
     def _expiry_at(self, now: ViewVersion | None) -> Expiry | None:
         if not self._expires:

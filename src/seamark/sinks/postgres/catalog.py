@@ -35,7 +35,15 @@ SELECT a.attname,
             THEN (((a.atttypmod - 4) & 2047) # 1024) - 1024 END,
        NOT a.attnotnull, a.atthasdef OR a.attidentity <> '',
        a.attgenerated <> '' OR a.attidentity = 'a',
-       a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid), '') LIKE '%%nextval(%%'
+       a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid), '') LIKE '%%nextval(%%',
+       CASE WHEN coalesce(e.typname, t.typname) = 'varchar' AND a.atttypmod > 4
+            THEN a.atttypmod - 4 END,
+       CASE WHEN a.atttypmod < 0 THEN NULL
+            WHEN coalesce(e.typname, t.typname) IN ('timestamp', 'timestamptz', 'time')
+            THEN a.atttypmod
+            WHEN coalesce(e.typname, t.typname) = 'interval' THEN
+                CASE WHEN (a.atttypmod >> 16) & 32767 <> 32767 THEN 0
+                     ELSE least(a.atttypmod & 65535, 6) END END
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum

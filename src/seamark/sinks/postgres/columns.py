@@ -40,6 +40,8 @@ _FITTING: Final[Mapping[str, tuple[str, ...]]] = {
     "struct": ("jsonb", "json"),
     "map": ("jsonb", "json"),
 }
+_SECOND_DIGITS: Final = 6
+"""As many as a time of Spark has, and a column of PostgreSQL without another number."""
 _DIGITS: Final[Mapping[str, int]] = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 
 
@@ -59,11 +61,17 @@ class TableColumn:
     """Whether PostgreSQL computes it and accepts no value."""
     is_numbered: bool = False
     """Whether its default is the next number of a sequence."""
+    length: int | None = None
+    """How many characters its texts may have."""
+    second_digits: int | None = None
+    """To how many digits of a second it rounds; 0 for an interval without some of its fields."""
 
     @property
     def described(self) -> str:
         """Its type as people write it."""
         size = "" if self.precision is None else f"({self.precision},{self.scale})"
+        if self.second_digits is not None:
+            size = f"({self.second_digits})"
         return f"{self.type}{size}{'[]' if self.is_array else ''}"
 
 
@@ -118,6 +126,8 @@ def _misfit(kind: DataType, column: TableColumn) -> str | None:
         return f"PostgreSQL has no type for {kind.simpleString()}; convert it to a string"
     if column.type not in fitting:
         return f"{kind.simpleString()} does not fit {column.described}, only {', '.join(fitting)}"
+    if column.second_digits is not None and column.second_digits < _SECOND_DIGITS:
+        return f"{column.described} rounds times to fewer than {_SECOND_DIGITS} digits of a second"
     if column.precision is not None:
         return _lost_digits(kind, name, column.precision, column.scale or 0, column.described)
     return None
@@ -134,3 +144,15 @@ def _lost_digits(kind: DataType, name: str, precision: int, scale: int, type_: s
     if after > scale or before > precision - scale:
         return f"{kind.simpleString()} has digits that {type_} cannot hold"
     return None
+
+
+def text_lengths(schema: StructType, table: Sequence[TableColumn]) -> dict[str, int]:
+    """How many characters texts may have, by the columns that have a limit."""
+    from pyspark.sql.types import StringType
+
+    texts = {field.name for field in schema.fields if isinstance(field.dataType, StringType)}
+    return {
+        column.name: column.length
+        for column in table
+        if column.length is not None and not column.is_array and column.name in texts
+    }

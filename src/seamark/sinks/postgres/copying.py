@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from seamark.errors import RefusedError
 from seamark.sinks.postgres.connections import connected, first_line
-from seamark.sinks.postgres.values import ZeroByteError, as_csv
+from seamark.sinks.postgres.values import UnstorableTextError, as_csv
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,13 +37,15 @@ class Copied:
     rows: int
 
 
-def copy_rows(df: DataFrame, dsn: str, statement: str, where: str) -> Copied:
+def copy_rows(
+    df: DataFrame, dsn: str, statement: str, where: str, lengths: Mapping[str, int] | None = None
+) -> Copied:
     """Run ``COPY … FROM STDIN (FORMAT csv)`` in every task.
 
-    The columns of the statement are those of ``df``, then the token. :class:`RefusedError` when
-    PostgreSQL does not accept a row.
+    The columns of the statement are those of ``df``, then the token; ``lengths`` says of some how
+    many characters they may have. :class:`RefusedError` when PostgreSQL does not accept a row.
     """
-    reports = df.mapInArrow(_task(dsn, statement), _REPORT).collect()
+    reports = df.mapInArrow(_task(dsn, statement, dict(lengths or {})), _REPORT).collect()
     for report in reports:
         if report.problem is not None:
             raise RefusedError(report.problem, where=where)
@@ -51,7 +53,7 @@ def copy_rows(df: DataFrame, dsn: str, statement: str, where: str) -> Copied:
 
 
 def _task(
-    dsn: str, statement: str
+    dsn: str, statement: str, lengths: dict[str, int]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import psycopg
@@ -69,8 +71,8 @@ def _task(
             ):
                 for batch in chain((first,), waiting):
                     rows += batch.num_rows
-                    copying.write(as_csv(batch, token))
-        except ZeroByteError as error:
+                    copying.write(as_csv(batch, token, lengths))
+        except UnstorableTextError as error:
             problem = str(error)
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             # not worth another try of the task, unlike a connection that is lost

@@ -34,6 +34,7 @@ from seamark.sinks.contract import (
 )
 from seamark.sinks.folders import check_token
 from seamark.sinks.postgres.catalog import Table, read_table, table_oid
+from seamark.sinks.postgres.columns import text_lengths
 from seamark.sinks.postgres.connections import TableAddress
 from seamark.sinks.postgres.copying import Copied, copy_rows
 from seamark.sinks.postgres.history_checks import (
@@ -172,7 +173,8 @@ class PostgresSink(Sink):
         self._begin(epoch, attempt)
         rows = self._as_text(df)
         statement = self._staging.copy_statement(attempt, rows.columns)
-        copied = copy_rows(rows, self._address.dsn, statement, self._address.shown)
+        lengths = text_lengths(rows.schema, self._opened().columns)
+        copied = copy_rows(rows, self._address.dsn, statement, self._address.shown, lengths)
         self._staged = self._prepared(epoch, attempt, copied)
 
     def _begin(self, epoch: Epoch, attempt: str) -> None:

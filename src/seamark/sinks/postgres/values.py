@@ -7,7 +7,7 @@ Tests: ``tests/sinks/test_postgres_columns.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from seamark.sinks.json_options import JSON_OPTIONS
@@ -22,7 +22,7 @@ _TIME: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSS
 year 1 is in no year of PostgreSQL where clocks are behind UTC."""
 
 
-class ZeroByteError(ValueError):
+class UnstorableTextError(ValueError):
     """A text has a zero byte."""
 
 
@@ -73,15 +73,17 @@ def _element(item: Column, kind: DataType) -> Column:
     return f.when(item.isNull(), f.lit("NULL")).otherwise(text)
 
 
-def as_csv(batch: pa.RecordBatch, token: str) -> bytes:
+def as_csv(batch: pa.RecordBatch, token: str, lengths: Mapping[str, int] | None = None) -> bytes:
     """Rows with a token at the end of each: strings in quotes, null as nothing at all.
 
-    :class:`ZeroByteError` for a text with a zero byte, which PostgreSQL cannot store.
+    :class:`UnstorableTextError` for a text with a zero byte, which PostgreSQL cannot store, and for
+    one that is longer than ``lengths`` allow: it would cut blanks off without a word.
     """
     import pyarrow as pa
     from pyarrow import csv
 
     refuse_zero_bytes(batch)
+    _refuse_long_texts(batch, lengths or {})
     table = pa.Table.from_batches([_in_utc(batch)])
     table = table.append_column("token", pa.repeat(token, batch.num_rows))
     sink = pa.BufferOutputStream()
@@ -102,15 +104,27 @@ def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.cast(pa.schema(fields))
 
 
+def _refuse_long_texts(batch: pa.RecordBatch, lengths: Mapping[str, int]) -> None:
+    import pyarrow.compute as pc
+
+    for name, most in lengths.items():
+        if pc.any(pc.greater(pc.utf8_length(batch.column(name)), most)).as_py():
+            raise UnstorableTextError(
+                f"column {name!r} has a text of more than {most} characters, which is what the "
+                f"table's column holds. Make that longer, or cut the text in the output: "
+                f"left({name}, {most})."
+            )
+
+
 def refuse_zero_bytes(batch: pa.RecordBatch) -> None:
-    """:class:`ZeroByteError` that names the column with a zero byte in a text."""
+    """:class:`UnstorableTextError` that names the column with a zero byte in a text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
         if is_text and pc.any(pc.match_substring(column, "\0")).as_py():
-            raise ZeroByteError(
+            raise UnstorableTextError(
                 f"column {name!r} has a text with a zero byte (U+0000), which PostgreSQL cannot "
                 f"store. Remove it in the output: translate({name}, char(0), '')."
             )

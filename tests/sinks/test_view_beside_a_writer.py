@@ -1,0 +1,120 @@
+"""A driver that asks a live view while another one rolls it back gets the answer of one moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from seamark.errors import DamageError
+from seamark.progress import open_progress
+from seamark.sinks.keyvalue import view
+from seamark.testing.conformance.sink_examples import NEW
+from tests.sinks.support.views import HandWrittenView, World, rows_of, told
+
+
+@contextmanager
+def after_the_first_look(
+    monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]
+) -> Iterator[None]:
+    """Another driver does something right after it was read what the view shows.
+
+    It is another thread: in RocksDB its sessions wait for one that is open.
+    """
+    this, real = threading.current_thread(), view._found
+    other = threading.Thread(target=do)
+
+    def beside(reader: Any, key: bytes, kind: type[Any]) -> Any:
+        found = real(reader, key, kind)
+        if key == b"newest" and threading.current_thread() is this and other.ident is None:
+            other.start()
+            other.join(1)
+        return found
+
+    monkeypatch.setattr(view, "_found", beside)
+    yield
+    other.join()
+
+
+def filled(world: World, last: int = 3) -> tuple[HandWrittenView, HandWrittenView]:
+    """A view that shows some epochs, through two handles that can take them back."""
+    world.run(range(1, last + 1), undo=True, keep_epochs=20)
+    return world.handle(undo=True, keep_epochs=20), world.handle(undo=True, keep_epochs=20)
+
+
+def test_a_view_is_never_called_empty_beside_a_rollback(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, other = filled(world)
+    with after_the_first_look(monkeypatch, lambda: other.unpublish_after(2)):
+        newest = reader.newest()
+    assert newest is not None
+    assert newest.epoch in (2, 3)
+
+
+def test_a_view_that_is_rolled_back_and_goes_on_shows_one_history(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, other = filled(world)
+
+    def go_on_elsewhere() -> None:
+        other.unpublish_after(2)
+        world.show(other, told(3, NEW), *rows_of(3))
+
+    before = reader.newest()
+    with after_the_first_look(monkeypatch, go_on_elsewhere):
+        found = reader.newest()
+    assert found is not None
+    assert found == before or found.timeline == NEW
+
+
+def test_an_epoch_that_is_prepared_beside_a_rollback_is_not_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, other = filled(world)
+    with after_the_first_look(monkeypatch, lambda: other.unpublish_after(2)):
+        follows = reader._view.followed_by(told(3, NEW))
+    assert follows is not None
+    assert follows.epoch in (2, 3)
+
+
+def test_a_view_that_another_driver_takes_back_can_be_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, other = filled(world, 5)
+    with after_the_first_look(monkeypatch, lambda: other.unpublish_after(2)):
+        reader.require_unpublish_after(2)
+    reader.unpublish_after(2)
+    newest = reader.newest()
+    assert newest is not None
+    assert newest.epoch == 2
+
+
+@pytest.mark.parametrize("kept", [70, 80])
+def test_a_view_that_goes_back_by_many_epochs_knows_what_it_shows(world: World, kept: int) -> None:
+    sink = world.handle(undo=True, keep_epochs=kept)
+    shown = [world.show(sink, told(n), {"n": 1, "at": n}) for n in range(1, 73)]
+    assert len(sink.unpublish_after(2)) == 70
+    newest = sink.newest()
+    assert newest is not None
+    assert newest.epoch == 2
+    sink.commit(shown[1])
+    assert world.epoch() == 2
+
+
+def test_a_view_without_a_record_of_what_it_shows_is_damaged_and_not_empty(world: World) -> None:
+    sink = world.handle()
+    world.show(sink, told(1), *rows_of(1))
+    with sink._view.store.session() as session:
+        session.delete(view.EPOCHS, view.epoch_key(1))
+    newest = sink.newest()
+    assert newest is not None
+    assert newest.epoch == 1, "what is kept of the epoch tells"
+    sink._staging.forget_after(0)
+    with pytest.raises(DamageError, match="shows epoch 1, and has no record of it"):
+        sink.newest()
+    with open_progress(sink._view.store.url, read_only=True) as store:
+        assert store.get(view.EPOCHS, b"newest") is not None
