@@ -69,6 +69,11 @@ MOST_STORE_NAMES: Final = 100
 LARGEST_ENTRY: Final = 10**12
 """No log of Spark has an entry with a higher number."""
 
+REPEATED_FLOOR: Final = 128 * MIB
+REPEATED_RATIO: Final = 16
+"""Compactions of sources' logs in one plan repeat no more characters than the floor, or this many
+times all lines of those logs if that is larger."""
+
 TRYING_SECONDS: Final = 0.8
 """Processor time for finding the batches that a directory can be rolled back to, the newest first.
 Trying one goes through all files; Spark keeps about 100 batches."""
@@ -215,6 +220,16 @@ which takes some hundred megabytes and seconds when that has a million files."""
 TABLE_PATIENCE: Final = 120
 """Seconds by the clock that a process that reads a table may take."""
 
+TRIED_MEMORY_RATIO: Final = 16
+TRIED_BYTES_PER_SECOND: Final = 4 * MIB
+TRIED_BYTES_PER_SECOND_BY_THE_CLOCK: Final = MIB
+"""What a process that reads the rows of targets that only a store names may take besides: memory
+in proportion to its largest file, and time in proportion to all of them."""
+
+TRIED_FLOOR: Final = 1 << 30
+TRIED_RATIO: Final = 256
+"""What the rows of these targets may unpack to: as much as that, or as many times their files."""
+
 # progress
 
 POSITIONS_FLOOR: Final = 4 * MIB
@@ -274,6 +289,11 @@ def comparing_seconds(stored: int) -> int:
 def largest_table_text(stored: int) -> int:
     """How many bytes a zipped file of a table's log may unpack to."""
     return min(LARGEST_TABLE_FILE, max(TABLE_TEXT_FLOOR, UNPACKED_RATIO * stored))
+
+
+def most_tried(stored: int) -> int:
+    """How many bytes the rows of targets that only a store names may unpack to."""
+    return max(TRIED_FLOOR, TRIED_RATIO * stored)
 
 
 def checkpoint_seconds(stored: int) -> int:

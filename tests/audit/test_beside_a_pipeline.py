@@ -3,22 +3,28 @@ and whichever of its checkpoints are kept."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seamark.audit import kafka
+from seamark import open_store
+from seamark.audit import auditing, kafka
 from seamark.audit.auditing import Access, _Reading
-from seamark.audit.expectations import SinkHistory
+from seamark.audit.expectations import SinkHistory, histories_of
 from seamark.audit.files import _parts
 from seamark.audit.postgres import _by_epoch
 from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Result, Shown, verdict_of
+from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.sinks.read_point import ReadPoint
 from seamark.spark.row_digests import RowDigest
-from seamark.store import Owner
+from seamark.store import CheckpointStore, Owner
 from seamark.store.consistent_read import Overtaken
+from seamark.store.inspection import scan
+from seamark.store.manifest_scan import ScannedCheckpoint
 from tests.audit.test_expectations import checkpoint, history, own, total
 
 NO_DIGEST = RowDigest.empty().digest
@@ -98,16 +104,95 @@ def test_counted_rows_may_be_those_of_the_next_epoch_too() -> None:
     assert results(DECIDED, [shown]) == [("1 to 2", Result.OK)]
 
 
-def test_an_audit_looks_again_when_an_epoch_was_decided_meanwhile(
+class Scans:
+    """Counts how often a store is read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        monkeypatch.setattr(auditing, "scan", self)
+
+    def __call__(self, store: CheckpointStore) -> Iterator[ScannedCheckpoint]:
+        self.count += 1
+        return scan(store)
+
+
+def saved(store: CheckpointStore, one: ScannedCheckpoint) -> CheckpointManifest:
+    assert one.manifest is not None
+    return store.save(one.manifest)
+
+
+@pytest.mark.parametrize("layout", ["folders", "objects"])
+def test_an_audit_looks_again_when_an_epoch_was_decided_or_committed_meanwhile(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = Scans(monkeypatch)
+    with open_store(tmp_path if layout == "folders" else "memory://") as store:
+        for number in (1, 2):
+            saved(store, checkpoint(number))
+        (before,) = histories_of(scan(store))
+        nobody: Any = None
+        reading = _Reading(store, nobody, Access(), None)
+        assert reading._again(before) is None
+        pending = saved(store, checkpoint(3, committed=False))
+        decided = reading._again(before)
+        assert decided is not None
+        assert decided.pending is not None
+        assert (decided.newest.epoch, decided.pending.epoch) == (2, 3)
+        assert reading._again(decided) is None
+        committed = {"bars": SinkCommitStatus.committed()}
+        store.update_manifest(pending.replace(sink_commit_statuses=committed))
+        now = reading._again(decided)
+        assert now is not None
+        assert (now.newest.epoch, now.pending) == (3, None)
+        saved(store, checkpoint(4))
+        assert (again := reading._again(now)) is not None
+        assert again.newest.epoch == 4
+        assert reading._again(again) is None
+        read = scans.count
+        assert reading._again(again) is None
+        assert scans.count == read, "nothing has changed since"
+
+
+def test_a_decision_that_the_pointer_has_not_followed_is_seen(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        saved(store, checkpoint(1))
+        pointer = (tmp_path / "checkpoints" / "latest.txt").read_bytes()
+        (before,) = histories_of(scan(store))
+        nobody: Any = None
+        reading = _Reading(store, nobody, Access(), None)
+        for _ in range(3):
+            assert reading._again(before) is None
+        saved(store, checkpoint(2))
+        (tmp_path / "checkpoints" / "latest.txt").write_bytes(pointer)
+        assert reading._again(before) is not None
+
+
+def test_the_store_is_read_again_for_all_tables_that_look_damaged_and_not_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = history(checkpoint(2), checkpoint(1))
-    store: Any = None
-    monkeypatch.setattr("seamark.audit.auditing.scan", lambda _: None)
-    monkeypatch.setattr("seamark.audit.auditing.histories_of", lambda _: [DECIDED])
-    reading = _Reading(store, store, store, None)
-    assert reading._again(before) is DECIDED
-    assert reading._again(DECIDED) is None
+    scans = Scans(monkeypatch)
+    names = [f"s{number}" for number in range(40)]
+    sinks = {name: {"kind": "delta", "target": "/nowhere/t", "columns": []} for name in names}
+    digest = checkpoint(1).manifest
+    assert digest is not None
+    assert digest.output_digests is not None
+    (rows,) = digest.output_digests.values()
+    with open_store("memory://") as store:
+        store.save(
+            CheckpointManifest.new(
+                1,
+                epoch=1,
+                sink_names=names,
+                structure={"sinks": sinks},
+                sink_commit_statuses=dict.fromkeys(names, SinkCommitStatus.committed()),
+                output_digests=dict.fromkeys(names, rows),
+            )
+        )
+        monkeypatch.setattr(_Reading, "_shown", lambda *_: [replace(LOST, first=1, last=1)])
+        nobody: Any = None
+        found = auditing.audit(store, nobody)
+    assert [sink.is_damaged for sink in found.sinks] == [True] * len(names)
+    assert scans.count <= 3
 
 
 class Looks(_Reading):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark.audit import files
+from seamark.audit.epoch_listing import EpochListing
 from seamark.errors import StoreUnavailableError
 from seamark.sinks import FileSink
 from seamark.sinks.compaction import compact
@@ -126,7 +127,7 @@ def test_rows_that_are_lost_are_told_while_the_pipeline_goes_on(
 ) -> None:
     real, listed = files._listed, []
 
-    def one_more_epoch(target: str) -> files.EpochListing:
+    def one_more_epoch(target: str) -> EpochListing:
         listed.append(target)
         number = EPOCHS + len(listed)
         end = number + number % PER
@@ -145,7 +146,7 @@ def test_a_folder_that_changes_at_every_look_is_neither_whole_nor_damaged(
 ) -> None:
     real, folder = files._listed, world / "out/upto=000002/epoch=000001"
 
-    def touched(target: str) -> files.EpochListing:
+    def touched(target: str) -> EpochListing:
         (folder / "_touched").touch()
         (folder / "_touched").unlink()
         return real(target)

@@ -18,7 +18,7 @@ from seamark import limits
 from seamark.audit import iceberg, kafka
 from seamark.audit.declared_rows import sized_tables
 from seamark.audit.expectations import EpochRows, SinkHistory, histories_of
-from seamark.audit.files import _parts
+from seamark.audit.files import _parts, _shown
 from seamark.audit.verdicts import Result, Shown, verdict_of
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
@@ -61,6 +61,15 @@ def test_very_many_sinks_of_one_checkpoint_are_each_looked_up_once() -> None:
         histories = histories_of([one])
     assert [sink.target for sink in cut.sinks] == names(MANY)
     assert [history.target for history in histories] == names(MANY)
+
+
+def test_a_sink_that_a_checkpoint_names_many_times_is_told_once() -> None:
+    structure = {"sinks": {name: {"kind": "files", "target": name} for name in names(3)}}
+    repeated = [name for name in reversed(names(3)) for _ in range(MANY)]
+    one = checkpoint(1, sink_names=repeated, structure=structure)
+    cut = choose_cut("memory://", [one], None)
+    assert [sink.sink for sink in cut.sinks] == ["s2", "s1", "s0"]
+    assert [history.sink for history in histories_of([one])] == ["s2", "s1", "s0"]
 
 
 def test_very_many_sinks_before_very_many_checkpoints_are_not_compared_with_each() -> None:
@@ -196,6 +205,16 @@ def test_folders_of_merged_epochs_are_read_together() -> None:
     folders = {n: f"/t/{n}" for n in (10, 20, *range(21, 41))}
     parts = list(_parts(known, folders, [(11, 20), (1, 10)]))
     assert parts == [(1, 10, [10]), (11, 20, [20]), *((n, n, [n]) for n in range(21, 41))]
+
+
+def test_epochs_that_were_merged_with_newer_ones_than_the_checkpoints_are_told() -> None:
+    known = history(40, lambda n: RowDigest(n, f"{n:032x}"))
+    folders = {n: f"/t/{n}" for n in (*range(1, 31), 45)}
+    *_, (first, last, numbers) = _parts(known, folders, [(31, 45)])
+    assert (first, last, numbers) == (31, 45, [])
+    shown = _shown(known, first, last, numbers, {}, folders, {})
+    assert verdict_of(shown, known).result is Result.UNCOMPARED
+    assert "merged with newer epochs" in shown.note
 
 
 def test_a_metadata_file_that_unpacks_to_very_much_is_read_only_if_the_user_names_it(

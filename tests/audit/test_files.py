@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from seamark import open_store
-from seamark.sinks import FileSink
+from seamark import Pipeline, open_store
+from seamark.errors import StoreUnavailableError
+from seamark.sinks import FileSink, files
 from tests.audit.support.pipelines import (
     EPOCHS,
     ROWS,
@@ -134,6 +136,48 @@ def test_text_that_does_not_keep_every_value_is_proven_by_its_bytes(
     assert damage_found(audited(spark, store)) == [("trades", "4", "lost")]
 
 
+def one_epoch(spark: SparkSession, root: Path, sink: FileSink, rows: list[dict[str, Any]]) -> Path:
+    (root / "input").mkdir()
+    (root / "input" / "0.json").write_text("\n".join(map(json.dumps, rows)))
+    pipeline(spark, root, sink).run(available_now=True)
+    return root / "store"
+
+
+def test_csv_with_lines_and_blanks_in_its_values_is_read_as_it_was_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [{"n": 1, "name": "one\ntwo"}, {"n": 2, "name": " padded "}, {"n": 3, "name": "x"}]
+    store = one_epoch(spark, tmp_path, FileSink(tmp_path / "out", "csv"), rows)
+    ((verdict,),) = [sink.verdicts for sink in audited(spark, store).sinks]
+    assert (verdict.result, verdict.found_rows, verdict.text) == ("ok", 3, "")
+
+
+def test_another_number_of_rows_than_were_written_is_never_ok(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark writes nothing for a row of csv whose only column is null."""
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "0.json").write_text('{"name":"a"}\n{"name":null}')
+    p = Pipeline("audited", tmp_path / "store", progress=None)
+    stream = spark.readStream.schema("name string").json(str(tmp_path / "input"))
+    p.sink("trades", p.source("rows", stream), FileSink(tmp_path / "out", "csv"))
+    p.run(available_now=True)
+    assert damage_found(audited(spark, tmp_path / "store")) == [("trades", "1", "lost")]
+
+
+def test_an_empty_text_that_was_written_as_a_partition_is_proven_by_the_bytes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As earlier versions wrote it; now it is refused."""
+    monkeypatch.setattr(files, "without_odd_texts", lambda df, _: df)
+    rows = [{"n": 1, "name": "x"}, {"n": 2, "name": ""}]
+    store = one_epoch(spark, tmp_path, FileSink(tmp_path / "out", partition_by="name"), rows)
+    assert not audited(spark, store).is_damaged
+    epoch = tmp_path / "out" / "epoch=000001"
+    (epoch / "name=x").rename(epoch / "name=y")
+    assert damage_found(audited(spark, store)) == [("trades", "1", "edited")]
+
+
 def test_partition_columns_and_their_nulls_are_compared_too(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -168,3 +212,27 @@ def test_epochs_from_before_the_digests_are_told(spark: SparkSession, tmp_path: 
         ("5", "ok"),
         ("1 to 3", "not compared"),
     ]
+
+
+@pytest.mark.parametrize("below", ["epoch=000003", "epoch=000003/part-*"])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_no_link_in_the_folder_of_a_sink_is_followed(
+    spark: SparkSession, original: Path, copied: Path, tmp_path: Path, below: str, is_named: bool
+) -> None:
+    taken = next((copied if is_named else original / "out").glob(below))
+    taken.rename(tmp_path / "elsewhere")
+    taken.symlink_to(tmp_path / "elsewhere")
+    try:
+        with pytest.raises(StoreUnavailableError, match="is a link"):
+            audited(spark, original / "store", **({"trades": str(copied)} if is_named else {}))
+    finally:
+        taken.unlink()
+        (tmp_path / "elsewhere").rename(taken)
+
+
+def test_a_pipe_in_an_epoch_is_not_waited_for(
+    spark: SparkSession, original: Path, copied: Path
+) -> None:
+    os.mkfifo(copied / "epoch=000003" / "part-99999.parquet")
+    found = damage_found(audited(spark, original / "store", trades=str(copied)))
+    assert [(epoch, result) for _, epoch, result in found] == [("3", "unreadable")]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -45,12 +46,13 @@ class Answer(NamedTuple):
 
 
 def ask_process(
-    module: str, question: bytes, *, patience: float, files: Sequence[int] = ()
+    module: str, question: bytes, *, patience: float | None = None, files: Sequence[int] = ()
 ) -> Answer:
     """Run a module that reads a question at standard input, and may read some open files.
 
     It calls :func:`limit_this_process` as soon as it has imported what it needs. What it had
-    written when it was killed, or failed, is in the answer.
+    written when it was killed, or failed, is in the answer. Without ``patience`` it limits its
+    time by the clock, too.
     """
     with subprocess.Popen(
         # -P: the current folder may be the one of unknown origin, and is no place to import from
@@ -71,13 +73,27 @@ def ask_process(
         except BaseException:
             process.kill()
             raise
+    is_late = is_late or process.returncode == -signal.SIGALRM
     lines = said.decode(errors="replace").strip().splitlines()
     return Answer(output, lines[-1][:_LONGEST_WORDS] if lines else "", is_late)
 
 
-def limit_this_process(memory: int, seconds: int) -> None:
-    """Allow this process that much memory in all, and that much more processor time."""
+def limit_this_process(memory: int, seconds: int, patience: float | None = None) -> None:
+    """Allow this process that much memory in all, and that much more time.
+
+    ``seconds`` are those of the processor, ``patience`` those by the clock. It may be called again
+    with other limits.
+    """
     until = math.ceil(time.process_time()) + seconds
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CPU, (until, until))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for kind, limit in (
+        (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_CPU, until),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(
+            kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
+        )
+    if patience is not None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, max(patience, 0.001))

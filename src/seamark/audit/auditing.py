@@ -5,26 +5,27 @@ Tests: ``tests/cli/test_audit.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.progress_bars import Advance
+from seamark.audit.epoch_listing import SharedFolders
 from seamark.audit.expectations import SinkHistory, histories_of
 from seamark.audit.verdicts import Result, Shown, Verdict, verdict_of
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.manifest.decisions import chain_findings, link_of
 from seamark.store import CheckpointStore, Owner
 from seamark.store.consistent_read import Overtaken, until_settled
-from seamark.store.inspection import scan
+from seamark.store.inspection import mark_of, scan
 from seamark.store.manifest_scan import ScannedCheckpoint
 from seamark.table_formats.services import is_same_service
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from seamark.audit.limited_tables import LimitedTables
+    from seamark.audit.limited_targets import LimitedTargets
 
 _TRIES: Final = 3
 _NOTHING_TO_READ: Final = {
@@ -96,8 +97,15 @@ def audit(
     A pipeline may be running, merging epochs or being rolled back: what looks damaged meanwhile is
     looked at again, and all of it when the store was rolled back.
     """
+    told: set[str] = set()
+
+    def tell(sink: str) -> None:
+        if progress is not None and sink not in told:  # when it starts over, some are done again
+            told.add(sink)
+            progress(1)
+
     return until_settled(
-        lambda: _audited(store, spark, sinks, epochs, access or Access(), progress), store.url
+        lambda: _audited(store, spark, sinks, epochs, access or Access(), tell), store.url
     )
 
 
@@ -107,7 +115,7 @@ def _audited(
     sinks: Sequence[str],
     epochs: tuple[int, int] | None,
     access: Access,
-    progress: Advance | None,
+    tell: Callable[[str], None],
 ) -> Audit:
     """:class:`Overtaken` when a sink looks damaged and the store was rolled back meanwhile."""
     owner = store.owner()
@@ -129,8 +137,7 @@ def _audited(
     found = []
     for history in chosen:
         found.append(reading.audited(history, owner))
-        if progress is not None:
-            progress(1)
+        tell(history.sink)
     return Audit(
         store=store.url,
         epoch=newest.epoch,
@@ -151,6 +158,28 @@ def _require_same_lineage(store: CheckpointStore, owner: Owner) -> None:
         raise Overtaken
 
 
+class _SecondLook:
+    """What all sinks have to show by now: the store is read again only when it has changed."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+        self._newest = 0
+        self._mark: Hashable = None
+        self._histories: dict[str, SinkHistory] = {}
+
+    def histories(self) -> Mapping[str, SinkHistory]:
+        """By sink."""
+        mark = mark_of(self._store, self._newest)
+        if mark != self._mark:
+            scanned = list(scan(self._store))
+            self._histories = {each.sink: each for each in histories_of(scanned)}
+            newest = max((one.checkpoint_id for one in scanned), default=0)
+            # a mark of another checkpoint does not tell when the newest one changes
+            self._mark = mark if newest == self._newest else None
+            self._newest = newest
+        return self._histories
+
+
 class _Reading:
     """Reads the targets of sinks, one after the other."""
 
@@ -167,6 +196,8 @@ class _Reading:
         self._access = access
         self._epochs = epochs
         self._histories = histories
+        self._look = _SecondLook(store)
+        self._folders = SharedFolders()
 
     def audited(self, history: SinkHistory, owner: Owner) -> SinkAudit:
         """What one sink shows; whatever looks damaged is looked at again before it is called so.
@@ -203,7 +234,7 @@ class _Reading:
 
     def _again(self, history: SinkHistory) -> SinkHistory | None:
         """The sink's history as it is now; None if no epoch was decided or committed meanwhile."""
-        now = next((h for h in histories_of(scan(self._store)) if h.sink == history.sink), None)
+        now = self._look.histories().get(history.sink)
         if now is None or not now.epochs:
             return None
         was = history.newest.epoch, history.pending
@@ -235,7 +266,9 @@ class _Reading:
             case "files":
                 from seamark.audit.files import read_files
 
-                return read_files(self._spark(), moved, is_named=given is not None)
+                self._limited.require(history.sink)
+                is_named = given is not None
+                return read_files(self._spark(), moved, is_named=is_named, folders=self._folders)
             case "delta":
                 from seamark.audit.delta import read_delta
 
@@ -265,21 +298,24 @@ class _Reading:
         return self._access.storage_options if is_own else {}
 
     @cached_property
-    def _limited(self) -> LimitedTables:
-        """The tables that only the store names."""
-        from seamark.audit import delta, iceberg
-        from seamark.audit.limited_tables import LimitedTables
+    def _limited(self) -> LimitedTargets:
+        """The targets that only the store names."""
+        from seamark.audit import delta, iceberg, tried_folders
+        from seamark.audit.limited_targets import LimitedTargets
 
         tried = {}
         for history in self._histories:
             if history.sink in self._access.targets:
                 continue
             options = self._options(history)
-            if history.kind == "delta":
-                tried[history.sink] = delta.tried_table(history, options)
-            elif history.kind == "iceberg":
-                tried[history.sink] = iceberg.tried_table(history, options, self._store.url)
-        return LimitedTables({sink: table for sink, table in tried.items() if table is not None})
+            match history.kind:
+                case "delta":
+                    tried[history.sink] = delta.tried_target(history, options)
+                case "iceberg":
+                    tried[history.sink] = iceberg.tried_target(history, options, self._store.url)
+                case "files":
+                    tried[history.sink] = tried_folders.tried_target(history)
+        return LimitedTargets({sink: each for sink, each in tried.items() if each is not None})
 
 
 def worst(verdicts: Sequence[Verdict]) -> Result:

@@ -5,17 +5,18 @@ Tests: ``tests/audit/test_delta.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
-from seamark.audit.delta_entries import DeltaEntries
+from seamark.audit.delta_entries import READ_AHEAD, DeltaEntries
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
-from seamark.audit.limited_tables import TriedTable
+from seamark.audit.limited_targets import Reader, TriedTarget
 from seamark.audit.tables import TableVersions, compare_table
+from seamark.audit.tried_rows import TriedRows, left_to_the_audit
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
 from seamark.spark.row_digests import RowDigest
@@ -50,27 +51,38 @@ def read_delta(
     )
 
 
-def tried_table(history: SinkHistory, options: Mapping[str, str]) -> TriedTable | None:
-    """What :func:`read_delta` opens of the table of a sink; None when that is nothing."""
+def tried_target(history: SinkHistory, options: Mapping[str, str]) -> TriedTarget | None:
+    """What :func:`read_delta` reads of the table of a sink; None when that is nothing."""
     if not history.epochs or not is_known_address(history.target):
         return None
-    known = history.epochs if history.options.get("mode") == "overwrite" else history.epochs[:1]
+    replaces = history.options.get("mode") == "overwrite"
+    known = history.epochs if replaces else history.epochs[:1]
     versions = {version for each in known if (version := _version_of(each)) is not None}
-    return TriedTable("delta", history.target, dict(options), (None, *sorted(versions)))
+    added = (
+        () if replaces else {n for each in history.epochs if (n := _version_of(each)) is not None}
+    )
+    return TriedTarget(
+        "delta", history.target, dict(options), (None, *sorted(versions)), tuple(sorted(added))
+    )
 
 
-def opener() -> Callable[[TriedTable], None]:
-    """What opens the versions of a table as :func:`read_delta` does."""
+def trier() -> Reader:
+    """What reads the files of a table as :func:`read_delta` does."""
     import pyarrow.dataset  # noqa: F401 - what deltalake imports when a table is read
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
 
-    def open_versions(table: TriedTable) -> None:
-        for version in table.versions:
-            with suppress(DeltaError):  # one that the log does not reach back to
-                DeltaTable(table.place, version, table.options or None).to_pyarrow_dataset()
+    def read_all(target: TriedTarget, rows: TriedRows) -> None:
+        options = target.options or None
+        newest = DeltaEntries(DeltaTable(target.place, None, options), options, target.place)
+        for version in target.versions:
+            with left_to_the_audit():  # also one that the log does not reach back to
+                dataset = DeltaTable(target.place, version, options).to_pyarrow_dataset()
+                newest.try_rows(dataset.get_fragments(), rows)
+        for version in target.added:
+            with left_to_the_audit():
+                newest.try_files(newest.added(version) or [], rows)
 
-    return open_versions
+    return read_all
 
 
 def _version_of(known: EpochRows) -> int | None:
@@ -96,7 +108,14 @@ class _DeltaVersions(TableVersions):
     def added(self, version: int) -> RowDigest | None:
         with _damage():
             files = self._entries.added(version)
-            return None if files is None else self._digest(self._entries.rows(files, self._schema))
+            if files is None:
+                return None
+            try:
+                return self._digest(self._entries.rows(files, self._schema))
+            except FileNotFoundError:
+                if self._entries.needs_missing(files):
+                    raise
+                return None  # compacted and vacuumed: the rows are in other files
 
     def whole(self, version: int) -> RowDigest | None:
         from deltalake.exceptions import DeltaProtocolError
@@ -106,7 +125,7 @@ class _DeltaVersions(TableVersions):
             return None
         try:
             with _damage():
-                return self._digest(table.to_pyarrow_dataset().to_batches())
+                return self._digest(table.to_pyarrow_dataset().to_batches(**READ_AHEAD))
         except DeltaProtocolError:
             return None  # it has got a feature that deltalake cannot read
 

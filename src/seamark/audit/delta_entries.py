@@ -8,11 +8,12 @@ Tests: ``tests/audit/test_delta.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property, reduce
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
+from seamark.audit.tried_rows import TriedRows, left_to_the_audit
 from seamark.errors import DamageError
 from seamark.limits import LARGEST_TABLE_FILE
 from seamark.sources.delta.log import AddedFile, LogEntry
@@ -21,9 +22,12 @@ from seamark.sources.delta.rows import partition_value
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+    from pyarrow.dataset import ParquetFileFragment
     from pyspark.sql.types import StructType
 
 _LOG: Final = "_delta_log"
+READ_AHEAD: Final = {"batch_readahead": 2, "fragment_readahead": 2}
+"""Rows are digested more slowly than they are read, so few of them have to wait in memory."""
 
 
 class DeltaEntries:
@@ -56,7 +60,34 @@ class DeltaEntries:
             parquet.make_fragment(file.path, filesystem, self._partition(file, columns))
             for file in files
         ]
-        yield from FileSystemDataset(fragments, self._schema, parquet, filesystem).to_batches()
+        dataset = FileSystemDataset(fragments, self._schema, parquet, filesystem)
+        yield from dataset.to_batches(**READ_AHEAD)
+
+    def needs_missing(self, files: list[AddedFile]) -> bool:
+        """Whether the table, as it is now, names a file of these that is gone."""
+        from pyarrow.fs import FileType
+
+        paths = [file.path for file in files]
+        infos = self._files({}).get_file_info(paths)
+        missing = {info.path for info in infos if info.type == FileType.NotFound}
+        now = self._table.to_pyarrow_dataset().get_fragments()
+        return any(fragment.path in missing for fragment in now)
+
+    def try_files(self, files: list[AddedFile], rows: TriedRows) -> None:
+        """Read the rows of some files only to see what they take."""
+        from pyarrow.dataset import ParquetFileFormat
+
+        parquet, filesystem = ParquetFileFormat(), self._files({})
+        self.try_rows((parquet.make_fragment(each.path, filesystem) for each in files), rows)
+
+    def try_rows(self, fragments: Iterable[ParquetFileFragment], rows: TriedRows) -> None:
+        """The same for files of a version."""
+        filesystem = self._files({})  # one that the log has told no sizes
+        for fragment in fragments:
+            with left_to_the_audit():
+                size = filesystem.get_file_info(fragment.path).size or 0
+                sizes = partial(_sizes, fragment, self._schema)
+                rows.read(f"{self._url}/{fragment.path}", size, sizes)
 
     def _files(self, sizes: Mapping[str, int]) -> Any:
         from deltalake.fs import DeltaStorageHandler
@@ -86,3 +117,8 @@ class DeltaEntries:
             of_type = pa.scalar(value, self._schema.field(name).type)
             known.append(field(name).is_null() if value is None else field(name) == of_type)
         return reduce(and_, known) if known else None
+
+
+def _sizes(fragment: ParquetFileFragment, schema: pa.Schema) -> Iterator[int]:
+    for batch in fragment.to_batches(schema=schema, batch_readahead=1):
+        yield batch.nbytes

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from seamark._common.checks import I64_MAX
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.described import description_of
+from seamark.manifest.described import description_of, sinks_of
 from seamark.sinks.read_point import ReadPoint, read_point_in
 from seamark.spark.row_digests import RowDigest, comparable_digest
 from seamark.store.manifest_scan import ScannedCheckpoint
@@ -143,7 +143,7 @@ def histories_of(newest_first: Iterable[ScannedCheckpoint]) -> list[SinkHistory]
         return []
     # a dictionary remembers their order, which is from the newest down
     recorded = _Recorded(newest, by_epoch, points, late)
-    return [_history(name, recorded) for name in newest.sink_names]
+    return [_history(name, recorded) for name in sinks_of(newest)]
 
 
 class _Recorded(NamedTuple):

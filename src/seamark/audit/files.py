@@ -5,23 +5,29 @@ Tests: ``tests/audit/test_files.py``.
 
 from __future__ import annotations
 
-import os
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark._common.files import version_of_file
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.retry import TRIES
 from seamark.audit.declared_rows import as_declared, declared_schema
+from seamark.audit.epoch_listing import EpochListing, SharedFolders
 from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.limited_targets import option_naming
 from seamark.audit.verdicts import Shown, verdict_of
-from seamark.errors import DamageError, StoreUnavailableError
-from seamark.sinks.epoch_folder import find_damage, folder_name, read_record
-from seamark.sinks.epoch_ranges import all_epochs, ranges_in, read_merged
+from seamark.errors import DamageError
+from seamark.sinks.epoch_folder import find_damage, folder_name, read_record, require_only_files
+from seamark.sinks.epoch_ranges import (
+    all_epochs,
+    moved_too_often,
+    ranges_in,
+    read_merged,
+    version_at,
+)
 from seamark.sinks.folders import is_hdfs, local_folder
 from seamark.sinks.hdfs_folder import HdfsFolder
 from seamark.sinks.read_point import needed_to_read
@@ -53,66 +59,43 @@ class _Unit:
     """The numbers of the folders that hold their rows."""
 
 
-@dataclass(frozen=True)
-class EpochListing:
-    """The folders of epochs, as they were at one moment or nearly so."""
-
-    path: str
-    folders: Mapping[int, str]
-    """By epoch, in their order."""
-    versions: Mapping[int, object] = field(default_factory=dict)
-    """What tells a folder from another one that had its name before or has it later."""
-    merged: Sequence[tuple[int, int]] = ()
-    """The first and last epoch of each merged range, in their order."""
-
-    def has_moved(self, now: EpochListing, shown: Shown) -> bool:
-        """Whether the folders of some epochs are not those any more that were read."""
-        return self._part(shown.first, shown.last) != now._part(shown.first, shown.last)
-
-    def _part(self, first: int, last: int) -> tuple[object, ...]:
-        begin, end = bisect_left(self._numbers, first), bisect_right(self._numbers, last)
-        merged = bisect_left(self.merged, first, key=lambda limits: limits[1])
-        upto = bisect_right(self.merged, last, key=lambda limits: limits[0])
-        numbers = self._numbers[begin:end]
-        return (
-            [(number, self.folders[number], self.versions.get(number)) for number in numbers],
-            self.merged[merged:upto],
-        )
-
-    @cached_property
-    def _numbers(self) -> list[int]:
-        return list(self.folders)
-
-
-def read_files(spark: SparkSession, history: SinkHistory, *, is_named: bool) -> Iterator[Shown]:
+def read_files(
+    spark: SparkSession,
+    history: SinkHistory,
+    *,
+    is_named: bool,
+    folders: SharedFolders | None = None,
+) -> Iterator[Shown]:
     """What the folder shows of each epoch that the checkpoints know, and of older ones together.
 
     A server of HDFS is only asked if the user has named it (``is_named``): the one in a checkpoint
     may be anybody's. A URL without a server means that of the user's own settings.
 
     Epochs may be merged or taken back meanwhile. So whatever looks damaged is listed again, and
-    read again if it has moved.
+    read again if it has moved. What was listed and read of the same folder for other sinks is taken
+    from ``folders``.
     """
     if not is_named and is_hdfs(history.target) and not _NO_SERVER.match(history.target):
-        note = f"say where its folder is: --target {history.sink}=hdfs://…"
+        note = f"say where its folder is: {option_naming(history.sink)}hdfs://…"
         yield Shown(first=history.since, last=history.newest.epoch, note=note)
         return
-    listing = _listed(history.target)
+    folder = (folders or SharedFolders()).at(history.target, partial(_listed, history.target))
+    listing = folder.listing()
     reader = _FolderReader(spark, listing.path, history)
+    reader = folder.reader(reader.key, reader)
     for _ in range(TRIES):
+        before = reader.jobs
         shown = _read_as_listed(reader, history, listing)
+        folder.is_sure = folder.is_sure and reader.jobs == before
         damaged = [each for each in shown if verdict_of(each, history).result.is_damage]
-        now = _listed(history.target) if damaged else listing
+        now = folder.listed_again() if damaged else listing
         moved = [each for each in damaged if listing.has_moved(now, each)]
         if not moved:
             break
+        reader.forget_failures()
         listing = now
     if moved and len(moved) == len(damaged):
-        raise StoreUnavailableError(
-            f"epochs were merged or taken back while they were being read, {TRIES} times in a row",
-            where=history.target,
-            hint="That says nothing about what the folder holds. Audit it again later.",
-        )
+        raise moved_too_often(history.target)
     yield from shown
     yield from _strangers(history, listing.folders)
 
@@ -141,15 +124,8 @@ def _listed(target: str) -> EpochListing:
     path = local_folder(target)
     with translate_os_errors("listing", path):
         folders = all_epochs(path)
-        versions = {number: _version(folder) for number, folder in folders.items()}
+        versions = {number: version_at(folder) for number, folder in folders.items()}
         return EpochListing(path, folders, versions, _merged(path))
-
-
-def _version(folder: str) -> object:
-    try:
-        return version_of_file(os.lstat(folder))
-    except FileNotFoundError:
-        return None
 
 
 def _merged(path: str) -> list[tuple[int, int]]:
@@ -165,7 +141,10 @@ def _merged(path: str) -> list[tuple[int, int]]:
 def _parts(
     history: SinkHistory, folders: Mapping[int, str], merged: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int, list[int]]]:
-    """Epochs whose rows can be compared together, and the folders that hold them."""
+    """Epochs whose rows can be compared together, and the folders that hold them.
+
+    What is left at the end cannot be compared: it was merged with epochs that no checkpoint counts.
+    """
     first: int | None = None
     numbers: list[int] = []
     for unit in _units(history, folders, merged):
@@ -175,6 +154,8 @@ def _parts(
         if history.expected(first, unit.last) is not None:
             yield first, unit.last, numbers
             first = None
+    if first is not None:
+        yield first, unit.last, []
 
 
 def _units(
@@ -216,6 +197,9 @@ def _shown(
     known: Mapping[int, EpochRows],
 ) -> Shown:
     expected = history.expected(first, last)
+    if expected is None:
+        note = "merged with newer epochs, and no checkpoint counts the rows of all of them yet"
+        return Shown(first=first, last=last, note=note)
     total, damage = RowDigest.empty(), ""
     for number in numbers:
         digest = found.get(number, RowDigest.empty())
@@ -227,7 +211,10 @@ def _shown(
         return Shown(first=first, last=last, expected=expected, damage=damage)
     proven = False
     is_single = first == last and list(numbers) == [first]
-    if total != expected and is_single and history.options.get("format") not in _EXACT:
+    # partitions are texts, and one of them may stand for null
+    is_exact = history.options.get("format") in _EXACT and not history.options.get("partition_by")
+    # what was written and is read as another number of rows is lost, or there twice, to all readers
+    if total.rows == expected.rows and total != expected and is_single and not is_exact:
         proven = _is_as_written(folders[first], known.get(first))
     return Shown(first=first, last=last, expected=expected, found=total, is_proven=proven)
 
@@ -268,9 +255,18 @@ class _FolderReader:
         self._format = given if given in _FORMATS else "parquet"
         point = history.newest.point
         options = point.at.get("options") if point is not None else None
-        self._options = needed_to_read(options if isinstance(options, dict) else {})
-        self._known: dict[tuple[str, object], RowDigest] = {}
+        found = options if isinstance(options, dict) else {}
+        self._options = needed_to_read(self._format, found)
+        self.key = (self._format, history.columns, repr(sorted(self._options.items())))
+        """The same for sinks whose rows are read in the same way."""
+        self.jobs = 0
+        self._known: dict[tuple[str, object], RowDigest | str] = {}
         """Of folders that need not be read again."""
+
+    def forget_failures(self) -> None:
+        """Have folders read again that could not be read."""
+        known = self._known.items()
+        self._known = {key: found for key, found in known if not isinstance(found, str)}
 
     def digests(self, listing: EpochListing, numbers: Sequence[int]) -> dict[int, RowDigest | str]:
         """By epoch: the digest of its rows, or why they cannot be read."""
@@ -278,18 +274,29 @@ class _FolderReader:
         found: dict[int, RowDigest | str] = {
             number: self._known[key] for number, key in keys.items() if key in self._known
         }
+        found |= self._unsafe({n: listing.folders[n] for n in numbers if n not in found})
         waiting = [number for number in numbers if number not in found]
         while waiting:
             several, waiting = waiting[:_SEVERAL], waiting[_SEVERAL:]
             found |= self._some({number: listing.folders[number] for number in several})
-        self._known |= {
-            key: digest
-            for number, key in keys.items()
-            if isinstance(digest := found.get(number, RowDigest.empty()), RowDigest)
-        }
+        self._known |= {key: found.get(n, RowDigest.empty()) for n, key in keys.items()}
+        return found
+
+    def _unsafe(self, folders: Mapping[int, str]) -> dict[int, str]:
+        """Epochs that Spark may not read, and why; :class:`StoreUnavailableError` for a link."""
+        found: dict[int, str] = {}
+        for number, folder in folders.items():
+            if is_hdfs(folder):
+                continue
+            try:
+                with translate_os_errors("listing", folder):
+                    require_only_files(folder)
+            except DamageError as error:
+                found[number] = error.what
         return found
 
     def _some(self, folders: Mapping[int, str]) -> dict[int, RowDigest | str]:
+        self.jobs += 1
         try:
             return dict(digests_by(self._rows(list(folders.values())), _EPOCH))
         except DamageError as error:

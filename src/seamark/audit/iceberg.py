@@ -5,15 +5,17 @@ Tests: ``tests/audit/test_iceberg.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
-from seamark.audit.limited_tables import TriedTable
+from seamark.audit.limited_targets import Reader, TriedTarget, option_naming
 from seamark.audit.tables import TableVersions, compare_table
+from seamark.audit.tried_rows import TriedRows, left_to_the_audit
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.spark.row_digests import RowDigest
@@ -21,6 +23,7 @@ from seamark.table_formats.iceberg_settings import guard, refuse_overruling, sta
 from seamark.table_formats.services import is_path_or_bucket, is_same_service
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table import FileScanTask, Table
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -53,7 +56,7 @@ def read_iceberg(
         yield Shown(first=first, last=last, expected=history.newest.total, damage=error.what)
         return
     if opened is None:
-        note = f"say where its metadata file is: --target {history.sink}=….metadata.json"
+        note = f"say where its metadata file is: {option_naming(history.sink)}….metadata.json"
         yield Shown(first=first, last=last, note=note)
         return
     table, is_now = opened
@@ -130,7 +133,9 @@ def _sent(where: str, options: Mapping[str, str], store: str) -> Mapping[str, st
     return options if is_same_service(where, store) else {}
 
 
-def tried_table(history: SinkHistory, options: Mapping[str, str], store: str) -> TriedTable | None:
+def tried_target(
+    history: SinkHistory, options: Mapping[str, str], store: str
+) -> TriedTarget | None:
     """What :func:`read_iceberg` reads of a table that only a checkpoint names; None for nothing.
 
     Which table a catalog has under a name, the user's own catalog says.
@@ -143,22 +148,37 @@ def tried_table(history: SinkHistory, options: Mapping[str, str], store: str) ->
     added = [version for each in history.epochs if (version := _version_of(each)) is not None]
     whole = added if history.options.get("mode") == "overwrite" else (*added[:1], *added[-1:])
     sent = dict(_sent(where, options, store))
-    return TriedTable("iceberg", where, sent, tuple(sorted(set(whole))), tuple(sorted(set(added))))
+    return TriedTarget("iceberg", where, sent, tuple(sorted(set(whole))), tuple(sorted(set(added))))
 
 
-def opener() -> Callable[[TriedTable], None]:
-    """What reads the lists of files of a table as :func:`read_iceberg` does."""
+def trier() -> Reader:
+    """What reads the lists and files of a table as :func:`read_iceberg` does."""
     import pyiceberg.io.pyarrow  # noqa: F401 - what pyiceberg imports when a table is read
     from pyiceberg.table import StaticTable  # noqa: F401
 
-    def read_lists(table: TriedTable) -> None:
-        files = _FileLists(static_table(table.place, table.options, is_named=False))
-        for version in filter(files.has, table.added):
-            files.added(version)
-        for version in filter(files.has, filter(None, table.versions)):
-            files.whole(version)
+    def read_all(target: TriedTarget, rows: TriedRows) -> None:
+        table = static_table(target.place, target.options, is_named=False)
+        files = _FileLists(table)
+        for version in filter(files.has, target.added):
+            with left_to_the_audit():
+                _try_rows(table, files.added(version), rows)
+        for version in filter(files.has, filter(None, target.versions)):
+            with left_to_the_audit():
+                _try_rows(table, files.whole(version), rows)
 
-    return read_lists
+    return read_all
+
+
+def _sizes(table: Table, task: FileScanTask) -> Iterator[int]:
+    return (batch.nbytes for batch in _batches(table, [task]))
+
+
+def _try_rows(table: Table, tasks: list[FileScanTask], rows: TriedRows) -> None:
+    for task in tasks:
+        path = task.file.file_path
+        with left_to_the_audit():
+            size = len(table.io.new_input(path))
+            rows.read(path, size, partial(_sizes, table, task))
 
 
 def _version_of(known: EpochRows) -> int | None:
@@ -231,17 +251,24 @@ class _Snapshots(TableVersions):
         return self._digest(self._files.whole(version)) if self._files.has(version) else None
 
     def _digest(self, tasks: list[FileScanTask]) -> RowDigest:
-        from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import ArrowScan
-
-        scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
         try:
-            batches = scan.to_record_batches(tasks)
+            batches = _batches(self._table, tasks)
             return digest_of_batches(self._spark, sized_tables(batches), self._schema)
         except FileNotFoundError as error:
             raise DamageError(f"a file of the table is gone: {_said(error)}") from None
         except (OSError, ValueError) as error:
             raise DamageError(f"a file of the table cannot be read: {_said(error)}") from None
+
+
+def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    """All rows of some files, one file after the other: pyiceberg keeps the rows of all that it is
+    given."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    for task in tasks:
+        yield from scan.to_record_batches([task])
 
 
 def _said(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.audit.declared_rows import declared_schema
 from seamark.audit.expectations import SinkHistory
+from seamark.audit.limited_targets import option_naming
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError
 from seamark.sinks.json_options import JSON_OPTIONS
@@ -54,7 +55,7 @@ def read_postgres(spark: SparkSession, history: SinkHistory, dsn: str | None) ->
         return
     if dsn is None:
         # the address in a checkpoint may be anybody's, and a password would go there
-        note = f"say where its database is: --target {history.sink}=postgresql://…"
+        note = f"say where its database is: {option_naming(history.sink)}postgresql://…"
         yield Shown(first=first, last=last, note=note)
         return
     table = _Table(spark, _address(history, dsn), history)

@@ -6,7 +6,7 @@ Tests: ``tests/audit/test_delta.py``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from seamark.audit.expectations import EpochRows, SinkHistory
 from seamark.audit.verdicts import Shown
@@ -34,8 +34,42 @@ class TableVersions(ABC):
         """All rows of a version; None when it cannot be read any more."""
 
 
-def compare_table(history: SinkHistory, table: TableVersions) -> Iterator[Shown]:
+class _ReadOnce(TableVersions):
+    """The versions of a table, none of which is read twice: many epochs may name the same one."""
+
+    def __init__(self, table: TableVersions) -> None:
+        self._table = table
+        self._known: dict[tuple[str, int], RowDigest | DamageError | None] = {}
+
+    def version_of(self, known: EpochRows) -> int | None:
+        return self._table.version_of(known)
+
+    def newest(self) -> int | None:
+        return self._table.newest()
+
+    def added(self, version: int) -> RowDigest | None:
+        return self._once("added", version, self._table.added)
+
+    def whole(self, version: int) -> RowDigest | None:
+        return self._once("whole", version, self._table.whole)
+
+    def _once(
+        self, what: str, version: int, read: Callable[[int], RowDigest | None]
+    ) -> RowDigest | None:
+        key = what, version
+        if key not in self._known:
+            try:
+                self._known[key] = read(version)
+            except DamageError as error:
+                self._known[key] = error
+        if isinstance(found := self._known[key], DamageError):
+            raise found
+        return found
+
+
+def compare_table(history: SinkHistory, versions: TableVersions) -> Iterator[Shown]:
     """What a table shows of each epoch, and of all together, by its mode."""
+    table = _ReadOnce(versions)
     mode = history.options.get("mode") or "append"
     first, last = history.since, history.newest.epoch
     if mode in ("append", "overwrite"):

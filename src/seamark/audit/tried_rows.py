@@ -1,0 +1,73 @@
+"""Reading rows only to see what they take, in a process whose limits grow with its files.
+
+Tests: ``tests/audit/test_limited_targets.py``.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from seamark import limits
+from seamark._common.limited_process import limit_this_process
+
+
+@contextmanager
+def left_to_the_audit() -> Iterator[None]:
+    """For what may fail: the audit meets the same, and says it better. The rest is still tried.
+
+    That there is not enough memory, though, is what this process is to find out.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError):  # also when no thread can be started
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise
+
+
+class TriedRows:
+    """Counts what files hold, each of them once, and what is unpacked, each time that it is."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._seen: set[str] = set()
+        self._stored = self._largest = self._unpacked = 0
+        self._began = time.process_time(), time.monotonic()
+
+    def read(self, file: str, size: int, pieces: Callable[[], Iterable[int]]) -> None:
+        """Read a file of that size; ``pieces`` gives the sizes of what it unpacks to, on the way.
+
+        :class:`MemoryError` when that is more than :mod:`seamark.limits` allows. A file that cannot
+        be read is left to the audit.
+        """
+        if file not in self._seen:
+            self._seen.add(file)
+            self._stored += size
+            self._largest = max(self._largest, size)
+            self._raise_limits()
+        with left_to_the_audit():
+            for piece in pieces():
+                self._unpacked += piece
+                if self._unpacked > limits.most_tried(self._stored):
+                    raise MemoryError(
+                        f"{self._stored} bytes of files unpack to more than {self._unpacked}"
+                    )
+
+    def _raise_limits(self) -> None:
+        """Allow what the files that were read until now, and this one, may take together."""
+        processor, clock = self._began
+        seconds = limits.TABLE_SECONDS + self._stored // limits.TRIED_BYTES_PER_SECOND
+        seconds -= math.floor(time.process_time() - processor)
+        if seconds <= 0:
+            raise MemoryError("they take more processor time than files of their size")
+        patience = self._patience + self._stored // limits.TRIED_BYTES_PER_SECOND_BY_THE_CLOCK
+        limit_this_process(
+            limits.TABLE_MEMORY + limits.TRIED_MEMORY_RATIO * self._largest,
+            seconds,
+            patience - (time.monotonic() - clock),
+        )

@@ -1,0 +1,260 @@
+"""An audit of anybody's store opens no table that takes too much memory or time."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyarrow import orc
+from pyarrow import parquet as pq
+
+from seamark import limits, open_store
+from seamark._common.limited_process import ask_process
+from seamark.audit import iceberg
+from seamark.audit.auditing import Access, _Reading
+from seamark.audit.delta import tried_target
+from seamark.audit.limited_targets import LimitedTargets, TriedTarget
+from seamark.audit.tried_rows import TriedRows
+from seamark.audit.verdicts import Shown
+from seamark.errors import RefusedError, StoreUnavailableError
+from tests.audit.test_logins import of_table
+from tests.sinks.support import iceberg as iceberg_tables
+from tests.sources.support.delta_logs import swell_checkpoint
+from tests.sources.test_delta import append
+
+
+def read(store: Path, table: Path, **targets: str) -> list[Shown]:
+    found = replace(of_table("delta", str(table), version=0), columns=(("n", "struct<a b:int>"),))
+    with open_store(store) as opened:
+        access = Access(targets=targets)
+        return list(_Reading(opened, lambda: None, access, None, [found])._read(found))  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.slow
+def test_a_small_log_that_unpacks_to_gigabytes_is_opened_only_if_the_user_names_the_table(
+    tmp_path: Path,
+) -> None:
+    append(tmp_path / "t", 0)
+    swell_checkpoint(tmp_path / "t", 3_000_000)
+    (sink,) = [of_table("delta", "").sink]
+    with pytest.raises(RefusedError, match="cannot be read with 512 MiB of memory") as caught:
+        read(tmp_path / "store", tmp_path / "t")
+    assert f"--target {sink}=" in str(caught.value)
+    (shown,) = read(tmp_path / "store", tmp_path / "t", **{sink: str(tmp_path / "t")})
+    assert "types of its columns" in shown.note  # it was not refused
+
+
+def test_all_tables_of_a_store_are_tried_by_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "t", 0)
+    asked: list[bytes] = []
+
+    def counted(module: str, question: bytes, **options: Any) -> Any:
+        asked.append(question)
+        return ask_process(module, question, **options)
+
+    monkeypatch.setattr("seamark.table_formats.limited_answers.ask_process", counted)
+    table = TriedTarget("delta", str(tmp_path / "t"), {}, (None, 0))
+    gone = TriedTarget("delta", str(tmp_path / "gone"), {}, (None,))
+    tried = LimitedTargets({"a": table, "b": table, "gone": gone})
+    for sink in ("a", "b", "gone", "unknown"):
+        tried.require(sink)
+    assert len(asked) == 1
+    assert asked[0].count(b'"place"') == 2
+
+
+def test_a_table_that_never_answers_is_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TABLE_PATIENCE", 0)
+    tried = LimitedTargets({"a": TriedTarget("delta", str(tmp_path), {}, (None,))})
+    with pytest.raises(StoreUnavailableError, match="'a' has not answered"):
+        tried.require("a")
+
+
+def test_the_versions_that_are_tried_are_those_that_are_opened(tmp_path: Path) -> None:
+    found = of_table("delta", str(tmp_path), version=7)
+    assert tried_target(found, {}) == TriedTarget("delta", str(tmp_path), {}, (None, 7), (7,))
+    every = replace(found, options={"mode": "overwrite"}, epochs=found.epochs * 2)
+    assert tried_target(every, {}) == TriedTarget("delta", str(tmp_path), {}, (None, 7))
+    assert tried_target(replace(found, target="http://x/t"), {}) is None
+    assert tried_target(replace(found, epochs=()), {}) is None
+
+
+@pytest.mark.slow
+def test_lists_of_an_iceberg_table_that_name_a_file_very_often_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = iceberg_tables.make_table(tmp_path)
+    table.append(pa.table({"n": [1], "word": ["a"]}, schema=iceberg_tables.COLUMNS))
+    table = iceberg_tables.table_at(tmp_path)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    (manifest,) = snapshot.manifests(table.io)
+    found = of_table(
+        "iceberg",
+        "c.n.t",
+        metadata_location=table.metadata_location,
+        snapshot_id=snapshot.snapshot_id,
+    )
+    tried = iceberg.tried_target(found, {}, "")
+    assert tried is not None
+    LimitedTargets({"a": tried}).require("a")
+    for path, times in ((manifest.manifest_path, 3_000), (snapshot.manifest_list, 200)):
+        repeat_entries(Path(path.removeprefix("file://")), times)
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*.avro")) < 20_000
+    monkeypatch.setattr(limits, "TABLE_PATIENCE", 500)  # the processor's time counts
+    with pytest.raises(RefusedError, match="cannot be read with 512 MiB of memory"):
+        LimitedTargets({"a": tried}).require("a")
+    in_catalog = of_table("iceberg", "c.n.t", catalog="c", table="n.t")
+    assert iceberg.tried_target(in_catalog, {}, "") is None
+    assert iceberg.tried_target(of_table("iceberg", "c.n.t"), {}, "") is None
+
+
+def repeat_entries(file: Path, times: int) -> None:
+    """Have the one block of an Avro file hold its entries many times, which packs well."""
+    data = file.read_bytes()
+    sync = data[-16:]  # the header ends with it, and so does every block
+    head, rest = data[: data.index(sync) + 16], data[data.index(sync) + 16 :]
+    count, rest = _number(rest)
+    size, rest = _number(rest)
+    plain = zlib.decompress(rest[:size], -15) if b"deflate" in head else rest[:size]
+    if b"deflate" not in head:
+        before, _, after = head.partition(b"avro.codec")
+        length, after = _number(after)
+        head = before + b"avro.codec" + _encoded(7) + b"deflate" + after[length:]
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = packer.compress(plain * times) + packer.flush()
+    file.write_bytes(head + _encoded(count * times) + _encoded(len(packed)) + packed + sync)
+
+
+def _number(data: bytes) -> tuple[int, bytes]:
+    value = shift = 0
+    for at, byte in enumerate(data):
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), data[at + 1 :]
+    raise AssertionError("no number")
+
+
+def _encoded(number: int) -> bytes:
+    rest, encoded = number << 1, b""
+    while rest > 0x7F:
+        encoded += bytes([rest & 0x7F | 0x80])
+        rest >>= 7
+    return encoded + bytes([rest])
+
+
+def swollen(path: Path) -> None:
+    """A file of some kilobytes that holds gigabytes of rows: a long text very often."""
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), ["a" * 1_000_000])
+    names = {name: {"PARQUET:field_id": str(at)} for at, name in enumerate(("n", "word"), 1)}
+    fields = [
+        pa.field("n", pa.int64(), metadata=names["n"]),
+        pa.field("word", text.type, metadata=names["word"]),
+    ]
+    pq.write_table(
+        pa.table([pa.array(range(3000)), text], schema=pa.schema(fields)),
+        path,
+        compression="zstd",
+        dictionary_pagesize_limit=1 << 30,
+        store_schema=False,
+    )
+    assert path.stat().st_size < 100_000
+
+
+def delta_at(folder: Path) -> TriedTarget:
+    deltalake.write_deltalake(folder, pa.table({"n": [1], "word": ["a"]}))
+    (file,) = folder.glob("*.parquet")
+    before = file.stat().st_size
+    swollen(file)
+    entry = folder / "_delta_log" / f"{0:020}.json"
+    entry.write_text(entry.read_text().replace(f":{before},", f":{file.stat().st_size},"))
+    found = tried_target(of_table("delta", str(folder), version=0), {})
+    assert found is not None
+    return found
+
+
+def iceberg_at(folder: Path) -> TriedTarget:
+    folder.mkdir()
+    table = iceberg_tables.make_table(folder)
+    table.append(pa.table({"n": [1], "word": ["a"]}, schema=iceberg_tables.COLUMNS))
+    table = iceberg_tables.table_at(folder)
+    (file,) = folder.rglob("*.parquet")
+    swollen(file)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    where, number = table.metadata_location, snapshot.snapshot_id
+    point = of_table("iceberg", "c.n.t", metadata_location=where, snapshot_id=number)
+    found = iceberg.tried_target(point, {}, "")
+    assert found is not None
+    return found
+
+
+def folder_at(folder: Path, name: str = "part-0.parquet") -> Path:
+    epoch = folder / "epoch=000001"
+    epoch.mkdir(parents=True)
+    return epoch / name
+
+
+def files_at(folder: Path) -> TriedTarget:
+    swollen(folder_at(folder))
+    return TriedTarget("files", str(folder), {})
+
+
+def zipped_at(folder: Path) -> TriedTarget:
+    member = gzip.compress(bytes(64 << 20))
+    folder_at(folder, "part-0.json.gz").write_bytes(member * 20)
+    return TriedTarget("files", str(folder), {})
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [delta_at, iceberg_at, files_at, zipped_at])
+def test_small_files_whose_rows_unpack_to_gigabytes_are_not_read(
+    tmp_path: Path, make: Callable[[Path], TriedTarget]
+) -> None:
+    tried = make(tmp_path / "t")
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*.*") if file.is_file()) < 2_000_000
+    with pytest.raises(RefusedError, match=r"of sink 'a' cannot be read with 512 MiB of memory"):
+        LimitedTargets({"a": tried}).require("a")
+
+
+def test_the_rows_of_usual_files_are_within_the_limits(tmp_path: Path) -> None:
+    rows = pa.table({"n": list(range(1000)), "word": ["a"] * 1000})
+    pq.write_table(rows, folder_at(tmp_path))
+    orc.write_table(rows, folder_at(tmp_path / "orc", "part-0.orc"))
+    text = b'{"n":1}\n' * 1000
+    for name, data in {
+        "part-0.json": text,
+        "part-0.json.gz": gzip.compress(text),
+        "part-0.json.bz2": bz2.compress(text),
+        "part-0.json.deflate": zlib.compress(text),
+    }.items():
+        folder_at(tmp_path / name, name).write_bytes(data)
+    tried = {
+        str(folder): TriedTarget("files", str(folder), {})
+        for folder in (tmp_path, *tmp_path.iterdir())
+    }
+    targets = LimitedTargets(tried)
+    for name in tried:
+        targets.require(name)
+
+
+def test_a_file_is_counted_each_time_that_it_is_unpacked() -> None:
+    rows = TriedRows(math.inf)
+    rows._raise_limits = lambda: None  # type: ignore[method-assign]
+    rows.read("a", 10, lambda: [limits.TRIED_FLOOR])
+    with pytest.raises(MemoryError, match="10 bytes of files unpack to more than"):
+        rows.read("a", 10, lambda: [1])
