@@ -28,7 +28,9 @@ BATCHES = 3
 
 CONF_2_3 = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
-    "spark.sql.streaming.stateStore.providerClass": "…HDFSBackedStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
 }
 KEYED = '{"type":"struct","fields":[{"name":"k","type":"long","nullable":true,"metadata":{}}]}'
 VALUE = '{"type":"struct","fields":[{"name":"count","type":"long","nullable":false}]}'

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from seamark import Pipeline
-from seamark.capture.planned_files import DeclaredInput
-from seamark.errors import RefusedError
+from seamark.capture.declared_inputs import DeclaredInput
+from seamark.capture.epoch_files import EpochFiles
+from seamark.errors import DamageError, RefusedError
+from seamark.pipeline.epoch import running_epoch
 from seamark.sinks import FileSink
+from seamark.store.index_parts import LOG
 from tests.pipeline.support.workloads import put_file
 
 if TYPE_CHECKING:
@@ -39,7 +44,82 @@ def test_a_replay_reads_no_file_outside_of_the_folder_that_a_pattern_names(
 
     shutil.copytree(a / "store", b / "store")
     other = by_pattern(spark, b)
-    assert other._declared().identity.inputs == [DeclaredInput("rows", f"file:{b}/in put")]
+    assert other._declared().identity.inputs == [DeclaredInput("rows", f"file:{b}/in put", (0,))]
     with pytest.raises(RefusedError, match="source 'rows' was planned to read a file") as error:
         other.replay(1)
     assert f"is not below file:{b}/in put" in str(error.value)
+
+
+def secret_entry(file: Path, number: int) -> bytes:
+    noted = {"path": file.as_uri(), "timestamp": 1_700_000_000_000, "batchId": number}
+    return b"v1\n" + json.dumps(noted, separators=(",", ":")).encode()
+
+
+def shown(root: Path) -> list[int]:
+    texts = [file.read_text() for file in (root / "out").rglob("part-*")]
+    return sorted(json.loads(line)["n"] for text in texts for line in text.splitlines())
+
+
+def one_by_one(spark: SparkSession, root: Path) -> Pipeline:
+    p = Pipeline("rows", root / "store", progress=None, keep=10)
+    options = spark.readStream.schema("n int").option("maxFilesPerTrigger", 1)
+    stream = options.json(f"{root}/in/*.json")
+    p.sink("rows", p.source("rows", stream), FileSink(root / "out", format="json"))
+    return p
+
+
+@pytest.mark.warm
+def test_a_start_reads_no_file_that_only_a_checkpoint_has_noted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(2):
+        put_file(tmp_path / "in", n, [{"n": n}])
+    secret = put_file(tmp_path / "home", 0, [{"n": 666}])
+    taken = EpochFiles.logs
+
+    def forged(self: EpochFiles, batch: int, commit: str) -> None:
+        taken(self, batch, commit)
+        if batch == 1:
+            self._files[LOG]["sources/0/2"] = secret_entry(secret, 2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EpochFiles, "logs", forged)
+        one_by_one(spark, tmp_path).run(available_now=True)
+    shutil.rmtree(tmp_path / "store" / "working")
+    one_by_one(spark, tmp_path).run(available_now=True)
+    assert shown(tmp_path) == [0, 1]
+    put_file(tmp_path / "in", 2, [{"n": 2}])
+    one_by_one(spark, tmp_path).run(available_now=True)
+    assert shown(tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.warm
+def test_a_replay_reads_no_file_that_its_plan_skips_over(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(2):
+        put_file(tmp_path / "in", n, [{"n": n}])
+    secret = put_file(tmp_path / "home", 0, [{"n": 666}])
+    taken, known = EpochFiles.logs, running_epoch.fingerprint
+
+    def further(text: str) -> str:
+        return text.replace('{"logOffset":1}', '{"logOffset":2}')
+
+    def forged(self: EpochFiles, batch: int, commit: str) -> None:
+        taken(self, batch, commit)
+        logs = self._files[LOG]
+        if batch == 0:
+            logs["sources/0/2"] = secret_entry(secret, 2)
+        if batch == 1:
+            logs["offsets/1"] = further(logs["offsets/1"].decode()).encode()
+            self._removed.add("sources/0/2")
+
+    def fitting(timeline: str, lines: Sequence[str], sources: dict[str, str]) -> str:
+        return known(timeline, [further(line) for line in lines], sources)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EpochFiles, "logs", forged)
+        patched.setattr(running_epoch, "fingerprint", fitting)
+        one_by_one(spark, tmp_path).run(available_now=True)
+    with pytest.raises(DamageError, match="reads entries 1 to 2 of the log sources/0"):
+        one_by_one(spark, tmp_path).replay(2)

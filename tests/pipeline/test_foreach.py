@@ -309,6 +309,7 @@ def test_an_epoch_that_a_stop_has_cut_off_is_not_decided_though_its_function_hid
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_an_epoch_that_writes_for_too_long_is_not_decided_though_its_function_hides_it(
     spark: SparkSession, tmp_path: Path, table: Table
 ) -> None:

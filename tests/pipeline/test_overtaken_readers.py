@@ -108,12 +108,12 @@ def purge_and_prune(origin: Origin) -> Iterator[object]:
     yield origin.store.prune(1)
 
 
-VISITS: list[Visit] = [
-    go_on,
+VISITS = [
+    pytest.param(go_on, marks=pytest.mark.slow),
     go_on_step_by_step,
     go_on_and_prune,
-    prune_around_a_pin,
-    only_prune,
+    pytest.param(prune_around_a_pin, marks=pytest.mark.slow),
+    pytest.param(only_prune, marks=pytest.mark.slow),
     go_back,
 ]
 
@@ -170,7 +170,7 @@ def listed(store: CheckpointStore) -> object:
 
 
 def listed_and_verified(store: CheckpointStore) -> object:
-    rows, _ = until_settled(partial(_listed, store, verify=True), store.url)
+    _, rows, _ = until_settled(partial(_listed, store, verify=True), store.url)
     return [(i, each.status) for i, each in rows.items()]
 
 
@@ -364,6 +364,7 @@ def overtaken(kind: Kind, visit: Visit, read: Read) -> Iterator[object]:
     raise AssertionError("it never came to an end")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("visit", VISITS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reader_tells_of_the_store_as_it_is_at_one_moment(kind: Kind, visit: Visit) -> None:
@@ -375,6 +376,7 @@ def test_a_reader_tells_of_the_store_as_it_is_at_one_moment(kind: Kind, visit: V
             assert found in allowed, read
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("visit", VISITS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rows_of_a_list_are_of_one_history_and_the_newest_is_among_them(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,8 +13,9 @@ import pytest
 
 from seamark import Pipeline
 from seamark.capture import plans
-from seamark.errors import SeamarkError
-from seamark.sinks import FileSink
+from seamark.errors import SeamarkError, SourceSilentError
+from seamark.pipeline import run_builder
+from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.testing.crashes import SimulatedCrash, crash_at
 from tests.pipeline.support.crashing import wipe
 from tests.pipeline.support.workloads import put_file, settings_of, values_in
@@ -78,6 +80,107 @@ def test_a_planned_file_that_is_gone_is_an_error_and_no_file_without_rows(
         build().run()
     assert shown(tmp_path) == []
     shutil.move(tmp_path / "away.json", gone)
+    build().run()
+    assert shown(tmp_path) == rows_of(FILES)
+
+
+def test_a_planned_file_that_was_replaced_is_an_error_until_it_is_as_it_was(
+    tmp_path: Path, build: Callable[..., Pipeline]
+) -> None:
+    with pytest.raises(SimulatedCrash):
+        build(on_step=crash_at("write", "after", 1)).run()
+    kept = tmp_path / "in" / "002.json"
+    shutil.copy2(kept, tmp_path / "kept.json")
+    kept.write_text('{"v": 1000}')
+    with pytest.raises(
+        SeamarkError,
+        match=r"epoch 1 was planned to read was modified since(.|\n)*002\.json.*in the plan",
+    ):
+        build().run()
+    assert shown(tmp_path) == []
+    os.replace(tmp_path / "kept.json", kept)
+    build().run()
+    assert shown(tmp_path) == rows_of(FILES)
+
+
+def test_an_epoch_that_was_not_begun_reads_a_replaced_file_as_it_is(
+    tmp_path: Path, build: Callable[..., Pipeline]
+) -> None:
+    build().run()
+    (tmp_path / "in" / "002.json").write_text('{"v": 1000}')
+    put(tmp_path, FILES)
+    build().run()
+    assert shown(tmp_path) == rows_of(FILES + 1)
+
+
+def test_a_function_never_gets_other_rows_under_the_same_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    calls: list[tuple[str, int]] = []
+
+    def build(**options: Any) -> Pipeline:
+        p = Pipeline("rows", tmp_path / "store", **options)
+        source = p.source("in", spark.readStream.schema("v long").json(str(tmp_path / "in")))
+        function = ForeachBatchSink(
+            lambda df, epoch: calls.append((epoch.key, df.count())), idempotent=True
+        )
+        p.sink("function", source, function)
+        return p
+
+    put(tmp_path, 0)
+    build().run()
+    put(tmp_path, 1)
+    with pytest.raises(SimulatedCrash):
+        build(on_step=crash_at("write", "after", 2)).run()
+    wipe(tmp_path)  # so that only the store has the plan
+    (tmp_path / "in" / "001.json").write_text('{"v": 1000}')
+    with pytest.raises(SeamarkError, match="was modified since"):
+        build().run()
+    assert len(calls) == 2
+    # what the error advises
+    build().rollback(1)
+    build().run()
+    assert [rows for _, rows in calls] == [ROWS, ROWS, 1]
+    assert len({key for key, _ in calls}) == 3
+
+
+def test_an_epoch_that_a_sink_shows_never_runs_again_on_a_replaced_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def build() -> Pipeline:
+        p = Pipeline("rows", tmp_path / "store")
+        stream = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1)
+        p.sink("out", p.source("in", stream.json(str(tmp_path / "in"))), FileSink(tmp_path / "out"))
+        return p
+
+    put(tmp_path, 0, 1, 2)
+    build().run()
+    manifests = sorted((tmp_path / "store" / "checkpoints").glob("checkpoint_*/manifest.json"))
+    for damaged in manifests[-2:]:
+        damaged.write_bytes(b"{")
+    wipe(tmp_path)
+    (tmp_path / "in" / "002.json").write_text('{"v": 1000}')
+    with pytest.raises(SeamarkError, match="epoch 3 was planned to read was modified since"):
+        build().run()
+
+
+@pytest.mark.parametrize("change", ["gone", "modified since"])
+def test_a_decided_epoch_that_spark_repeats_looks_for_its_files_and_a_start_finishes_it(
+    tmp_path: Path,
+    build: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+) -> None:
+    monkeypatch.setattr(run_builder, "waiting_for", lambda *_: lambda *_: None)
+    file = tmp_path / "in" / "002.json"
+
+    def on_step(step: str, moment: str, epoch: int) -> None:
+        if (step, moment) == ("retain", "after") and file.exists():
+            file.unlink() if change == "gone" else file.write_text('{"v": 1000}')
+            raise SourceSilentError("a source is away")
+
+    with pytest.raises(SeamarkError, match=rf"epoch 1 .*{change}(.|\n)*Start again"):
+        build(on_step=on_step).run()
     build().run()
     assert shown(tmp_path) == rows_of(FILES)
 

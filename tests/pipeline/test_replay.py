@@ -414,6 +414,7 @@ def test_a_store_that_cannot_give_the_state_is_said_and_left_alone(
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_damaged_state_is_an_error_and_never_another_result(
     spark: SparkSession, input_folder: Path, ran: Ran, tmp_path: Path, scratch: Path
 ) -> None:

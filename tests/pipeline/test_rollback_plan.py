@@ -9,12 +9,19 @@ import pytest
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
-from seamark.pipeline.recovery.rollback import Action, plan_rollback, roll_back, sink_rollbacks
+from seamark.pipeline.recovery.rollback import (
+    Action,
+    SinkRollback,
+    plan_rollback,
+    roll_back,
+    sink_rollbacks,
+)
 from seamark.store import CheckpointStore
 from seamark.store.copy.plan import plan_copy
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
 from seamark.store.validation import ValidationResult
+from tests.support.counted_lines import lines_run
 
 
 def manifest(epoch: int, sinks: dict[str, str], **fields: Any) -> CheckpointManifest:
@@ -67,6 +74,19 @@ def test_a_manifest_that_says_nothing_of_its_sinks_promises_nothing() -> None:
     bare = CheckpointManifest.new(7, epoch=7, sink_names=["out"], sink_epochs={"out": 7})
     (found,) = sink_rollbacks(CheckpointManifest.new(4, epoch=4), bare)
     assert (found.kind, found.action) == ("unknown", "asked")
+
+
+def test_checkpoints_are_not_gone_through_for_each_sink_that_they_name() -> None:
+    def work(many: int) -> int:
+        given_up = [manifest(n, {f"{n}-{k}": "files" for k in range(3)}) for n in range(2, many)]
+        found: list[SinkRollback] = []
+        lines = lines_run(
+            lambda: found.extend(sink_rollbacks(manifest(1, {}), manifest(1, {}), given_up))
+        )
+        assert [each.epoch for each in found] == [n for n in range(2, many) for _ in range(3)]
+        return lines
+
+    assert work(80) < 3 * work(40)
 
 
 def test_what_cannot_be_rolled_back_to_fences_nobody() -> None:

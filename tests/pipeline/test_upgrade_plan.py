@@ -179,6 +179,20 @@ def test_which_of_two_changed_operators_of_a_kind_is_which_is_not_guessed() -> N
     assert plan.origins == {}
 
 
+def test_equal_operators_go_together_by_what_distinguishes_them_and_never_by_their_order() -> None:
+    def bars(*inputs: str, **parts: str) -> dict[str, Any]:
+        return structure({"bars": [{**BARS, "input": text, **parts} for text in inputs]})
+
+    assert plan_upgrade(bars("a", "b"), bars("b", "a")).origins == {0: 1, 1: 0}
+    alike = bars("a", "a", **{"told apart": "no"})
+    plan = plan_upgrade(alike, alike)
+    assert [row.name for row in plan.refused] == ["bars/aggregation", "bars/aggregation 2"]
+    plan = plan_upgrade(structure({"bars": [BARS, BARS]}), bars("a", "b"))
+    assert [row.name for row in plan.refused] == ["bars/aggregation", "bars/aggregation 2"]
+    assert "does not say which state is whose" in why(plan, "bars/aggregation")
+    assert plan.origins == {}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -201,6 +201,7 @@ def shown(
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_an_output_is_not_held_back_by_one_whose_rows_never_come(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from seamark.errors import RefusedError, SeamarkError, SourceUnavailableError
-from seamark.spark.failures import exception_classes, explained, missing_connector
+from seamark.spark.failures import exception_classes, explained, missing_connector, said_by
 
 
 class Failure(Exception):
@@ -125,3 +127,36 @@ def test_what_was_going_on_is_told_with_the_failure() -> None:
     found = explained(failure)
     assert isinstance(found, SeamarkError)
     assert "while sink 'lake' was written in epoch 4: [UNRESOLVED_COLUMN]" in (found.where or "")
+
+
+def test_of_what_spark_says_its_number_and_its_advice_to_lose_state_are_left_out() -> None:
+    advice = " If the stream job is restarted with a change, clear the existing state."
+    told = said_by(Failure(f"[CANNOT_LOAD.ALL] It is gone.{advice}  SQLSTATE: 58030 \nmore"))
+    assert (told.condition, told.line) == ("CANNOT_LOAD.ALL", "It is gone.")
+    other = "It is gone. If the stream job is restarted with it, it is gone again."
+    assert said_by(Failure(f"[CANNOT_LOAD.ALL] {other}")).line == other
+
+
+@pytest.mark.parametrize(
+    ("unit", "size"),
+    [
+        (" ", 40_000),
+        ("\t", 40_000),
+        ("\n", 40_000),
+        ("SQLSTATE: x ", 40_000),
+        ("STATE_STORE_", 80_000),
+        (" If the stream job is restarted with ", 400_000),
+    ],
+)
+def test_a_long_text_of_spark_takes_time_by_its_length_and_not_by_its_square(
+    unit: str, size: int
+) -> None:
+    def seconds(length: int) -> float:
+        text = f"[STREAM_FAILED] x{unit * (length // len(unit))}y"
+        before = time.thread_time()
+        said_by(Failure(text))
+        explained(Failure(text))
+        return time.thread_time() - before
+
+    shorter = max(seconds(size // 8), 0.001)
+    assert min(seconds(size), seconds(size)) < 24 * shorter

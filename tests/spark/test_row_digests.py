@@ -117,8 +117,9 @@ def test_every_change_of_a_value_changes_the_digest(spark: SparkSession) -> None
 
 def test_a_value_that_moves_to_the_next_column_changes_the_digest(spark: SparkSession) -> None:
     pairs = [(None, "a"), ("a", None), ("", "a"), ("a", ""), ("ab", "c"), ("a", "bc")]
-    digests = {digest_of(spark.createDataFrame([pair], "x string, y string")) for pair in pairs}
-    assert len(digests) == len(pairs)
+    rows = [(number, *pair) for number, pair in enumerate(pairs)]
+    digests = digests_by(spark.createDataFrame(rows, "number int, x string, y string"), "number")
+    assert len({each.digest for each in digests.values()}) == len(pairs)
 
 
 def test_values_that_change_places_between_rows_change_the_digest(spark: SparkSession) -> None:
@@ -131,9 +132,8 @@ def test_values_that_change_places_between_rows_change_the_digest(spark: SparkSe
 
 
 def test_equal_values_in_two_columns_do_not_cancel_each_other(spark: SparkSession) -> None:
-    rows = [(n, n) for n in range(50)]
-    digests = {digest_of(spark.createDataFrame([row], "x bigint, y bigint")) for row in rows}
-    assert len(digests) == len(rows)
+    rows = spark.createDataFrame([(n, n, n) for n in range(50)], "k bigint, x bigint, y bigint")
+    assert len({each.digest for each in digests_by(rows, "k").values()}) == 50
 
 
 def test_a_digest_is_the_same_in_every_version_that_has_this_formula(spark: SparkSession) -> None:
@@ -144,8 +144,9 @@ def test_a_digest_is_the_same_in_every_version_that_has_this_formula(spark: Spar
 def test_a_row_of_very_many_columns_has_a_digest(spark: SparkSession) -> None:
     wide = spark.range(2).selectExpr(*(f"id + {n} AS c{n}" for n in range(700)))
     other = wide.withColumn("c699", f.lit(0).cast("bigint"))
-    assert digest_of(wide) != digest_of(other)
-    assert digest_of(wide).rows == 2
+    digest = digest_of(wide)
+    assert digest != digest_of(other)
+    assert digest.rows == 2
 
 
 def test_names_and_types_are_part_of_the_digest(spark: SparkSession) -> None:

@@ -146,13 +146,15 @@ Unpacked = tuple[str, Contents, dict[str, bytes]]
 """Label of an operator or of Spark's logs, some of its files, and the SHA-256 of each."""
 
 
-def _unpacked(label: str, pack: bytes, budget: UnpackBudget) -> Unpacked:
-    listed = read_index(pack, len(pack))
+def _unpacked(
+    label: str, pack: bytes, budget: UnpackBudget, paths: Collection[str] | None = None
+) -> Unpacked:
+    listed = [entry for entry in read_index(pack, len(pack)) if paths is None or entry.key in paths]
     for entry in listed:
         if entry.key == FILE_LIST and limits.index_shrinks_too_much(entry.size, entry.length):
             raise DamageError(f"the list of a snapshot's files claims {entry.size} bytes")
     budget.spend(listed, len(pack))
-    entries = unpack_all(pack)
+    entries = unpack_all(pack, only=paths)
     contents = {entry.key: data for entry, data in entries}
     return label, contents, {entry.key: entry.sha256 for entry, _ in entries}
 
@@ -162,17 +164,18 @@ def contents_of(
     manifest: CheckpointManifest,
     *,
     only: str | None = None,
+    paths: Collection[str] | None = None,
     budget: UnpackBudget | None = None,
     known: ReadStates | None = None,
 ) -> Iterator[Unpacked]:
     """What one checkpoint holds itself, each file verified by its SHA-256.
 
-    ``only`` is the label of one pack, and nothing else is read. ``budget`` and ``known`` are those
-    of the chain.
+    ``only`` is the label of one pack, and nothing else is read; of all files but those at ``paths``
+    nothing is unpacked. ``budget`` and ``known`` are those of the chain.
     """
     budget = budget or UnpackBudget()
     for label, pack in packs_of(store, manifest, only=only, known=known):
-        yield _unpacked(label, pack, budget)
+        yield _unpacked(label, pack, budget, paths)
 
 
 def packs_of(
@@ -364,24 +367,19 @@ class FileList(msgspec.Struct, frozen=True):
     """Every file of the batch."""
 
 
-def file_list_in(logs: Contents) -> FileList | None:
-    """The list among the logs of a checkpoint; None when they have none."""
-    data = logs.get(FILE_LIST)
-    if data is None:
-        return None
+def file_list_of(store: CheckpointStore, manifest: CheckpointManifest) -> FileList | None:
+    """The list that a checkpoint holds itself, None when it has none; nothing else is unpacked."""
+    own = contents_of(store, manifest, only=LOG, paths=(FILE_LIST,))
+    data = next((contents[FILE_LIST] for _, contents, _ in own if contents), None)
+    return None if data is None else file_list_in(data)
+
+
+def file_list_in(data: bytes) -> FileList:
+    """The list of a snapshot's files; :class:`DamageError` when it cannot be read."""
     try:
         return msgspec.json.decode(data, type=FileList)
     except UNREADABLE as error:
         raise DamageError(f"the list of a snapshot's files cannot be read: {error}") from None
-
-
-def logs_of(store: CheckpointStore, manifest: CheckpointManifest) -> Contents:
-    """The logs that one checkpoint holds itself; nothing else is read."""
-    return {
-        path: data
-        for _, contents, _ in contents_of(store, manifest, only=LOG)
-        for path, data in contents.items()
-    }
 
 
 def needed_files(store: CheckpointStore, chain: Sequence[CheckpointManifest]) -> list[str] | None:
@@ -389,6 +387,6 @@ def needed_files(store: CheckpointStore, chain: Sequence[CheckpointManifest]) ->
     for manifest in reversed(chain):
         # a checkpoint that a rollback of the store has made holds nothing itself
         if manifest.operator_states:
-            listed = file_list_in(logs_of(store, manifest))
+            listed = file_list_of(store, manifest)
             return None if listed is None else listed.needed
     return None

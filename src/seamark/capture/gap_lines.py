@@ -24,8 +24,8 @@ def apply_gaps(
     is_here = False
     for gap in gaps:
         epoch, source, line = gap.get("epoch"), gap.get("source"), gap.get("line")
-        if not isinstance(epoch, int) or not isinstance(line, str):
-            continue
+        if not isinstance(epoch, int) or not isinstance(line, str) or epoch - 1 > batch:
+            continue  # no gap is recorded before its epoch, and a plan stays as it was checked
         path = f"offsets/{epoch - 1}"
         if (text := copy.read_text(path)) is not None:
             lines = gap.get("lines")

@@ -15,13 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from seamark.capture.planned_files import (
-    DeclaredInput,
-    Modified,
-    modified_by,
-    planned_files,
-    require_declared_files,
-)
+from seamark.capture.declared_inputs import Inputs, require_declared
+from seamark.capture.planned_compactions import is_compaction, planned_logs
+from seamark.capture.planned_files import Modified, modified_by, planned_files
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -40,7 +36,7 @@ from seamark.store.index_parts import check_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PLANNED: Final = re.compile(r"sources/[^/]+/[0-9]{1,18}(?:\.compact)?")
+_PLANNED: Final = re.compile(r"sources/[^/]+/(?:0|[1-9][0-9]{0,17})(?:\.compact)?")
 
 _Positions = Callable[[OffsetLogEntry], Mapping[str, int | None]]
 """Folder below ``sources/`` → how far its log is read; None for a source without such a log."""
@@ -114,43 +110,34 @@ def _numbered(files: CheckpointFiles, folder: str) -> list[tuple[int, str]]:
     )
 
 
-def install_plan(
-    copy: WorkingCopy, batch: int, plan: Plan, inputs: Sequence[DeclaredInput | None] = ()
-) -> None:
+def install_plan(copy: WorkingCopy, batch: int, plan: Plan, inputs: Inputs = ()) -> None:
     """Make Spark run a batch on exactly the rows that it was planned for before.
 
-    :class:`DamageError`, and nothing is written, when the plan holds anything but entries of logs;
-    :class:`RefusedError` when it names files that are in none of the ``inputs``.
+    :class:`DamageError`, and nothing is written, when the plan holds anything but entries of logs,
+    or not all that the batch reads; :class:`RefusedError` when it reads what is in none of the
+    ``inputs``, or when its compactions would repeat far more than it holds.
     """
     for path in plan.sources:
         if not _PLANNED.fullmatch(check_path(path)):
             raise DamageError(f"a plan holds {path!r}, which is no entry of a source's log")
-    require_declared_files(plan, inputs)
+    require_declared(plan, inputs, copy.read_text(f"offsets/{batch - 1}"))
+    logs = planned_logs(copy, plan.sources)
     for path, entry in plan.sources.items():
-        whole = _compacted(copy, path, entry) if path.endswith(".compact") else entry
-        copy.write(path, whole.encode())
+        if not is_compaction(path):
+            copy.write(path, entry.encode())
+    for log in logs:
+        for path, whole in log.texts():
+            copy.write(path, whole.encode())
     copy.write(f"offsets/{batch}", plan.offsets.encode())
 
 
 def own_lines(path: str, entry: str) -> str:
     """Of a source's log entry only what its own batch added: a compaction repeats all others."""
-    if not path.endswith(".compact"):
+    if not is_compaction(path):
         return entry
     number = path.rsplit("/", 1)[1].removesuffix(".compact")
     head, *lines = log_lines(entry) or [""]
     return "\n".join([head, *(line for line in lines if f'"batchId":{number}}}' in line)])
-
-
-def _compacted(copy: WorkingCopy, path: str, entry: str) -> str:
-    """A compaction made again: all earlier entries of the log, then its own lines."""
-    folder, name = path.rsplit("/", 1)
-    number = int(name.removesuffix(".compact"))
-    head, *own = log_lines(entry) or [""]
-    lines: dict[str, None] = {}
-    for earlier, other in _numbered(copy, folder.removeprefix("sources/")):
-        if earlier < number:
-            lines |= dict.fromkeys(log_lines(copy.read_text(other) or "")[1:])
-    return "\n".join([head, *lines, *own])
 
 
 def read_up_to(logs: Newest, entry: OffsetLogEntry) -> dict[str, int | None]:
@@ -273,8 +260,18 @@ def _line_of(folder: str, lines: Sequence[str], first_lines: Sequence[int]) -> s
 # files that a batch was planned to read
 
 
+PUT_BACK: Final = (
+    "Put it back, with the time that it had: the epoch runs again on exactly the rows that it was "
+    "planned for. Spark itself would take it for a file without rows."
+)
+
+
 def require_planned_files(
-    spark: SparkSession, plan: Plan, epoch: int, listed: Callable[[], int | None]
+    spark: SparkSession,
+    plan: Plan,
+    epoch: int,
+    listed: Callable[[], int | None],
+    hint: str = PUT_BACK,
 ) -> None:
     """:class:`SeamarkError` when a file of the plan is gone, unless Spark is to ignore that.
 
@@ -289,8 +286,7 @@ def require_planned_files(
         raise SeamarkError(
             f"a file that epoch {epoch} was planned to read is gone",
             where=", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if gone[3:] else ""),
-            hint="Put it back: the epoch runs again on exactly the rows that it was planned for. "
-            "Spark itself would take it for a file without rows.",
+            hint=hint,
         )
 
 

@@ -29,6 +29,11 @@ def description_of(
     return about if isinstance(about, dict) else None
 
 
+def sinks_of(manifest: CheckpointManifest) -> list[str]:
+    """The names of its sinks in their order, each once: a list in a document may repeat some."""
+    return list(dict.fromkeys(manifest.sink_names))
+
+
 def is_first_of_fork(manifest: CheckpointManifest) -> bool:
     """Whether it is the checkpoint that a fork begins with, before any epoch of its own."""
     return manifest.fork is not None and "name" not in (manifest.structure or {"name": ""})

@@ -274,6 +274,7 @@ class Pipeline:
             spark_version=self._session().version,
             addresses=kafka.addresses,
             servers=kafka.servers,
+            subscriptions=kafka.subscriptions,
             folders=folder_ids(self._sources.info),
             input_folders=input_folders(self._session(), self._sources),
             consumer_group=self.settings.consumer_group,

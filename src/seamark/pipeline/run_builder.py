@@ -38,6 +38,7 @@ from seamark.sources.recognition import refuse_endings
 from seamark.spark.batch_log import parse_commit
 from seamark.spark.failures import refused
 from seamark.spark.kafka.sources import KafkaSources
+from seamark.spark.pinned_settings import require_known_settings
 from seamark.spark.query import RunningQuery
 from seamark.spark.session import (
     FILE_MANAGER,
@@ -110,6 +111,7 @@ class QueryStarter:
         from pyspark.errors import AnalysisException
 
         compiled, copy = self._declared.compiled, runner.copy
+        require_known_settings(copy, copy.batches("offsets")[-2:], self._spark)
         writer = (
             compiled.df.writeStream.outputMode(self._declared.output_mode)
             .queryName(self._name)

@@ -13,8 +13,9 @@ from seamark.errors import RefusedError, SeamarkError, SourceSilentError, Source
 from seamark.spark.error_transport import arrived
 from seamark.spark.kafka_packages import missing_kafka_hint
 
+# Texts have any length: no pattern may go through a run of anything once for each place in it.
 _RAISED: Final = re.compile(
-    r"^(?:\s*Caused by: |: |.*?: )?((?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error))\b",
+    r"^(?:[^\S\n]*+Caused by: |: |.*?: )?((?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error))\b",
     re.MULTILINE,
 )
 _KAFKA: Final = r"org\.apache\.kafka\.common\.errors\."
@@ -39,10 +40,10 @@ _PACKAGES: Final[tuple[tuple[str, str], ...]] = (
     (r"abfss?|wasbs?|azure|gs$|gcs", _SPARK.replace("{name}", "spark-hadoop-cloud")),
 )
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]+)*)\] ?([^\n]*)")
-_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_STATE: Final = re.compile(r"(?<!\s)\s*+SQLSTATE: \w++\s*+$")
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MULTILINE)
 _CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+\.)*")
-_ADVICE: Final = re.compile(r" If the stream job is restarted with .*clear the existing .*")
+_ADVICE: Final = (" If the stream job is restarted with ", "clear the existing ")
 """Spark's own remedy for state that cannot be read is to throw it away."""
 
 
@@ -150,7 +151,7 @@ _BY_TEXT: Final = (
         "Put the file back: the epoch runs again on exactly the rows that it was planned for.",
     ),
     _Known(
-        r"STATE_STORE_\w*SCHEMA_\w*|STATE_SCHEMA_\w*|StateSchemaNotCompatible",
+        r"STATE_STORE_(?:(?!STATE_STORE_)\w)*SCHEMA_|STATE_SCHEMA_\w*|StateSchemaNotCompatible",
         "the state in the checkpoint does not fit what the pipeline computes now",
         "Spark cannot load state of another shape. Undo the change of keys, functions or columns, "
         "or give the changed pipeline a store of its own, or start over with policy='auto_reset'.",
@@ -355,9 +356,15 @@ def said_by(error: Exception) -> SparkFailure:
     if match is None:
         first = next((line for line in _CALL.sub("", text).splitlines() if line.strip()), "")
         return SparkFailure("", shortened(first or type(error).__name__, 400))
-    condition, line = match[1], _ADVICE.sub("", _STATE.sub("", match[2])).strip()
+    condition, line = match[1], _without_advice(_STATE.sub("", match[2])).strip()
     causes = _CAUSE.findall(text)
     if condition.endswith(".UNCATEGORIZED") and causes:
         name, said = causes[-1]
         line = f"{line} {name}: {said}"
     return SparkFailure(condition, shortened(line, 400))
+
+
+def _without_advice(line: str) -> str:
+    begin, end = _ADVICE
+    before, _, after = line.partition(begin)
+    return before if end in after else line

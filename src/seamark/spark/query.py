@@ -140,16 +140,32 @@ class RunningQuery:
 
         Files that are gone are not among them. A source that feeds several outputs counts once.
         """
-        system = self._context._jvm.System  # type: ignore[union-attr]
-        found: dict[int, int] = {}
         try:
-            for leaf in each(self._execution.lastExecution().analyzed().collectLeaves()):
-                if leaf.isStreaming() and class_name(leaf) == "LogicalRelation":
-                    location = leaf.relation().location()
-                    found[system.identityHashCode(location)] = len(location.inputFiles())
+            return sum(len(location.inputFiles()) for location in self._file_locations())
         except Py4JError:
             return None  # a source of another kind
-        return sum(found.values())
+
+    def listed_times(self) -> dict[str, int]:
+        """When each file was modified that Spark has found for the batch, by its URI, in ms."""
+        found: dict[str, int] = {}
+        try:
+            for location in self._file_locations():
+                for status in each(location.allFiles()):
+                    uri = str(status.getPath().toUri().toString())
+                    found[uri] = int(status.getModificationTime())
+        except Py4JError:
+            return {}  # a source of another kind
+        return found
+
+    def _file_locations(self) -> list[Any]:
+        """Where the batch's file sources read; one that feeds several outputs is there once."""
+        system = self._context._jvm.System  # type: ignore[union-attr]
+        found: dict[int, Any] = {}
+        for leaf in each(self._execution.lastExecution().analyzed().collectLeaves()):
+            if leaf.isStreaming() and class_name(leaf) == "LogicalRelation":
+                location = leaf.relation().location()
+                found[system.identityHashCode(location)] = location
+        return list(found.values())
 
     def cancel_jobs(self) -> None:
         """Make the action that the batch is running fail."""

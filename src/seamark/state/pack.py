@@ -16,7 +16,7 @@ without gaps. A reader of versions 1 and 2 answers 'unsupported batch version 3'
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from itertools import accumulate, chain
 from operator import eq
@@ -254,8 +254,13 @@ def decode_pack(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, byt
     return [(entry.key, unpacked) for entry, unpacked in unpack_all(data, limit=limit)]
 
 
-def unpack_all(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[PackedEntry, bytes]]:
-    """Every entry of a whole pack with what its index says about it, verified."""
+def unpack_all(
+    data: bytes, *, limit: int = BATCH_LIMIT, only: Collection[str] | None = None
+) -> list[tuple[PackedEntry, bytes]]:
+    """Every entry of a whole pack with what its index says about it, verified.
+
+    ``only`` are the keys of some; the others are not unpacked.
+    """
     if batch_version(data) != 3:
         raise DamageError("not a pack of version 3")
     entries = read_index(data, len(data), limit=limit)
@@ -269,4 +274,5 @@ def unpack_all(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[PackedEnt
     return [
         (entry, unpack_entry(data[entry.offset : entry.offset + entry.length], entry, limit=limit))
         for entry in entries
+        if only is None or entry.key in only
     ]

@@ -63,6 +63,12 @@ def entry_name(number: int, compacted: bool) -> str:
     return f"{number}.compact" if compacted else str(number)
 
 
+def entry_number(name: str) -> int | None:
+    """The number of the entry that a file holds; None for a file of another kind."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
 def parse_names(names: Iterable[str]) -> LogNames:
     """The entries among the names of a folder; temporary and checksum files are passed over."""
     matches = [match for name in names if (match := _NAME.fullmatch(name))]

@@ -18,6 +18,7 @@ from seamark.checkpoint_dir.file_logs.compactions import (
     DEFAULT_INTERVAL,
     LogNames,
     entry_name,
+    entry_number,
     first_missing,
     is_accepted,
     known_interval,
@@ -79,9 +80,9 @@ def rewound(names: Collection[str], read: Callable[[str], str], to_batch: int) -
     unlisted = dict.fromkeys(path for line in listed if (path := _path(line)) not in remaining)
     write = _asked_for(kept, read, to_batch, known_interval(log.compacted))
     replaced = {name.removesuffix(".compact") for name in write}
-    ours = [name for name in names if not parse_names([name]).newest < 0]
-    ours.sort(key=lambda name: parse_names([name]).newest, reverse=True)
-    stays = {name for name in ours if parse_names([name]).newest <= to_batch} - replaced
+    numbers = {name: at for name in names if (at := entry_number(name)) is not None}
+    ours = sorted(numbers, key=numbers.__getitem__, reverse=True)
+    stays = {name for name in ours if numbers[name] <= to_batch} - replaced
     return SinkRewind(
         to_batch,
         tuple(name for name in reversed(ours) if name in stays),

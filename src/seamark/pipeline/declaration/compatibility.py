@@ -10,11 +10,14 @@ from typing import Any
 from seamark.errors import DamageError, PositionUnavailable, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.computed_changes import (
+    NAME_THEM,
     ComputedChange,
     Computes,
     computed_changes,
+    not_told_apart,
     rewired,
     shape_change,
+    undescribed,
 )
 from seamark.pipeline.declaration.fork_origin import with_places
 from seamark.pipeline.declaration.operator_matching import Fate, UpgradeRow
@@ -62,6 +65,8 @@ class CompatibilityCheck:
     fit: Compatibility
     changes: list[str] = field(default_factory=list)
     hint: str = ""
+    what: str = "the pipeline is not the one that this store's checkpoints were made by"
+    """What a refusal says first."""
     gone: PositionUnavailable | None = None
     """The error when a source no longer has what comes next."""
     gaps: tuple[Gap, ...] = ()
@@ -112,6 +117,10 @@ def check_checkpoint(
     upgrade: UpgradeOptions | None = None,
 ) -> CompatibilityCheck:
     """Compare a pipeline with the checkpoint that it would go on from."""
+    unclear = not_told_apart(identity.structure.get("computes") or {})
+    if unclear and policy in ("strict", "evolve"):  # also while there is no state to lose
+        what = "which state belongs to which operator would not be known"
+        return CompatibilityCheck(Compatibility.REFUSED, unclear, NAME_THEM, what)
     if checkpoint is None:
         return compare_structures(None, identity.structure, policy)
     checkpoint = with_places(checkpoint, identity.structure)
@@ -213,7 +222,7 @@ def refuse_if_incompatible(store: CheckpointStore, check: CompatibilityCheck) ->
         raise check.gone
     if check.fit is Compatibility.REFUSED:
         raise RefusedError(
-            "the pipeline is not the one that this store's checkpoints were made by",
+            check.what,
             where=f"{store.url}: {'; '.join(check.changes)}.",
             hint=check.hint,
         )
@@ -320,7 +329,9 @@ def _shared(first: object) -> str:
 
 
 def _unrecorded(old: _Described, new: _Described) -> list[str]:
-    if old.form == new.form or not (new.computes or any(new.may_lose.values())):
+    if old.form == new.form:
+        return undescribed(old.computes, new.computes)
+    if not (new.computes or any(new.may_lose.values())):
         return []
     return [
         "the checkpoint does not say what its operators compute (another Seamark made it): a "

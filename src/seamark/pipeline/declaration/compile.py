@@ -19,6 +19,7 @@ from seamark._common.logs import logger_named
 from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError
 from seamark.manifest import ConnectorCheckpoint
+from seamark.pipeline.declaration.computed_changes import not_told_apart
 from seamark.pipeline.declaration.watermarks import (
     delay_warnings,
     require_same_watermark,
@@ -208,6 +209,12 @@ def compile_outputs(
     warnings += _chance_warnings(
         {outputs[branch.outputs[0]].name: analyzed(branch.df) for branch in branches}
     )
+    computes = {
+        name: operators
+        for name, plan_of_branch in computed.items()
+        if (operators := operators_of(plan_of_branch, sources.name_of, sources.table_of))
+    }
+    warnings += not_told_apart(computes)
     for text in warnings:
         log.warning(text)
     return Compiled(
@@ -227,11 +234,7 @@ def compile_outputs(
         sources_of={name: tuple(dict.fromkeys(read)) for name, read in leaves.items()},
         read_apart=sources.read_apart(plan),
         warnings=tuple(warnings),
-        computes={
-            name: operators
-            for name, plan_of_branch in computed.items()
-            if (operators := operators_of(plan_of_branch, sources.name_of))
-        },
+        computes=computes,
         python_functions=tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from seamark.spark.plans.definitions import window_text
+from seamark.spark.plans.equal_operators import INPUT, OUTPUT, TOLD_APART
 
 Operator = Mapping[str, Any]
 Computes = Mapping[str, Sequence[Operator]]
@@ -22,9 +24,16 @@ WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
 FUNCTIONS: Final = "functions"
 _SINCE: Final = frozenset(
     {"filter", "function", "grouping sets", "lookups", "parameters", "reads", "time zone"}
-    | {"variables"}
+    | {"variables", INPUT, OUTPUT, TOLD_APART}
 )
 """Parts that an earlier Seamark has not recorded."""
+NAME_THEM: Final = (
+    "Give each an output of its own, or a column that says which one it is "
+    "(withColumn('part', lit('a'))); or name what differs: a table in memory by p.table('name', "
+    "df), a Python function by its own name. With policy='warn' the pipeline goes on: they must "
+    "never change places then."
+)
+"""What to do about :func:`not_told_apart`."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,37 @@ def computed_changes(old: Computes, new: Computes) -> list[ComputedChange]:
             ComputedChange(f"output {output!r}: {part.text}", part.is_certain) for part in parts
         ]
     return changes
+
+
+def not_told_apart(computes: Computes) -> list[str]:
+    """Outputs with operators that nothing distinguishes but their order, in words."""
+    return [
+        f"output {output!r}: nothing but their order distinguishes {times} operators of the kind "
+        f"{kind}, and they are not the same"
+        for output, operators in sorted(computes.items())
+        for kind, times in Counter(
+            str(one["operator"]) for one in operators if TOLD_APART in one
+        ).items()
+    ]
+
+
+def undescribed(old: Computes, new: Computes) -> list[str]:
+    """Outputs whose equal operators an earlier Seamark has not described, in words."""
+    outputs = [
+        output
+        for output in sorted(old.keys() & new.keys())
+        if _kinds(old[output]) == _kinds(new[output])
+        and any(
+            INPUT in after and INPUT not in before
+            for before, after in zip(old[output], new[output], strict=True)
+        )
+    ]
+    return [
+        f"output {output!r}: the checkpoint does not say what distinguishes operators that compute "
+        "the same of different rows: if they have changed places since, their states are "
+        "exchanged; from the next epoch on it is recorded"
+        for output in outputs
+    ]
 
 
 def shape_change(old: Computes, new: Computes) -> str:

@@ -22,6 +22,7 @@ from seamark.pipeline.declaration.computed_changes import (
     operator_changes,
     sources_change,
 )
+from seamark.spark.plans.equal_operators import INPUT, TOLD_APART
 
 Structure = Mapping[str, Any]
 What = Literal["pipeline", "source", "operator", "watermark", "sink"]
@@ -148,7 +149,7 @@ class OperatorMatching:
             for old, new, is_certain in pairs:
                 row = self._judged(old, new, is_new_output=origin is None)
                 if row.fate is Fate.CARRIED and not is_certain:
-                    row = self._unsure(new)
+                    row = self._unsure(old, new)
                 if row.fate is not Fate.CARRIED:
                     self.rewritten.pop(new.number, None)
                 if row.fate is Fate.CARRIED and old is not None:
@@ -251,7 +252,17 @@ class OperatorMatching:
             "next to the old one, until it has caught up.",
         )
 
-    def _unsure(self, new: DescribedOperator) -> UpgradeRow:
+    def _unsure(self, old: DescribedOperator | None, new: DescribedOperator) -> UpgradeRow:
+        if old is not None and INPUT in new.details and INPUT not in old.details:
+            return UpgradeRow(
+                "operator",
+                new.name,
+                Fate.REFUSED,
+                "others of its output compute the same of other rows, and the checkpoint does not "
+                "say which state is whose: another Seamark made it",
+                "Run one epoch of the unchanged pipeline with this Seamark first; or "
+                f"begin_empty=[{new.name!r}] begins it empty.",
+            )
         return UpgradeRow(
             "operator",
             new.name,
@@ -279,7 +290,8 @@ def _pairs(
     """The operator that each new one goes on from, or None, and whether that is certain.
 
     Those that compute the same first, wherever they are. Of the others of a kind, one on each side
-    is the same one; several go together by their order, which is a guess.
+    is the same one; several go together by their order, which is a guess. So is the order of equal
+    ones that are not the same.
     """
     found: dict[int, DescribedOperator] = {}
     guessed: set[int] = set()
@@ -295,6 +307,7 @@ def _pairs(
                 after.number: before for before, after in zip(changed, open_ones, strict=True)
             }
             guessed |= {after.number for after in open_ones if len(open_ones) > 1}
+        guessed |= {after.number for after in has if TOLD_APART in after.details}
     return [(found.get(op.number), op, op.number not in guessed) for op in new]
 
 

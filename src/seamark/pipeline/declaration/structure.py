@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from seamark.capture.planned_files import DeclaredInput
+from seamark.capture.declared_inputs import DeclaredInput
 from seamark.manifest import ConnectorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.computed_changes import operator_text
@@ -26,6 +26,7 @@ from seamark.progress.configuration import canonical_json, config_hash
 from seamark.sinks.contract import Sink
 from seamark.sources.position_looks import PositionLook
 from seamark.spark.kafka.positions import Topics
+from seamark.spark.kafka.subscriptions import Subscription
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import FILE_FORMATS, recorded_losses
 from seamark.spark.plans.plan import SourceInfo, WatermarkInfo
@@ -62,6 +63,8 @@ class PipelineIdentity:
     """By source: the id of the folder that it reads."""
     input_folders: Mapping[str, str] = field(default_factory=dict)
     """By source of files: the URI of the folder that all of them are below."""
+    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+    """By Kafka source: the topics that it is declared to read."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where sources are read from, to be named in errors."""
     servers: Mapping[str, str] = field(default_factory=dict)
@@ -120,9 +123,13 @@ class PipelineIdentity:
         self, leaves: Sequence[str], first_lines: Iterable[int]
     ) -> list[DeclaredInput | None]:
         """The same for a checkpoint in which the sources had another order."""
-        names = [leaves[line] if line < len(leaves) else "" for line in first_lines]
-        known = self.input_folders
-        return [DeclaredInput(name, known[name]) if name in known else None for name in names]
+        return [self._input(leaves, line) if line < len(leaves) else None for line in first_lines]
+
+    def _input(self, leaves: Sequence[str], first: int) -> DeclaredInput:
+        name = leaves[first]
+        others = (line for line, leaf in enumerate(leaves) if leaf == name and line != first)
+        lines, topics = (first, *others), self.subscriptions.get(name)
+        return DeclaredInput(name, self.input_folders.get(name), lines, topics)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from seamark._common.retry import retry_unavailable
 from seamark.capture.capture import Capture
 from seamark.capture.checkpoint_contents import PlacedState, place
 from seamark.capture.epoch_files import Captured
-from seamark.capture.plans import install_plan, require_planned_files
+from seamark.capture.plans import install_plan
 from seamark.capture.uploads import Uploads
 from seamark.errors import (
     FencedError,
@@ -43,6 +43,7 @@ from seamark.pipeline.epoch.epoch_plan import (
     is_replay,
     needs_stored_plans,
     planned_epoch,
+    require_files,
     shown_already,
     store_plan,
 )
@@ -108,6 +109,7 @@ class Coordinator:
         self._query = query
         if query is None:
             self._query_known.clear()
+            self.history.planned_before = max(self.copy.batches("offsets"), default=-1)
         else:
             self._query_known.set()
 
@@ -166,11 +168,11 @@ class Coordinator:
         epoch = self._begin(batch_id)
         with self._step(epoch, Step.BEGIN):
             self._running().require_declared_plan(epoch.number, epoch.entry.watermark_ms)
-            if is_replay(epoch, self.history, self.copy):
+            decided = is_replay(epoch, self.history, self.copy)
+            require_files(batch.sparkSession, self._running(), epoch, self.history)
+            if decided:
                 self._replay(batch, epoch)
                 return
-            listed = self._running().listed_files
-            require_planned_files(batch.sparkSession, epoch.plan, epoch.number, listed)
             already = shown_already(epoch, self.history, self._sinks.outputs)
             if needs_stored_plans(self._sinks.outputs):
                 store_plan(self._store, epoch, self.history, self._settings.store_timeout)
@@ -315,9 +317,8 @@ class Coordinator:
     def _tell_checkpoint(self) -> None:
         if (newest := self.history.newest) is not None:
             links, files = self.history.links, self._files
-            self.telemetry.checkpoint_is(
-                NewestCheckpoint(manifest=newest, links=links, files=files)
-            )
+            checkpoint = NewestCheckpoint(manifest=newest, links=links, files=files)
+            self.telemetry.checkpoint_is(checkpoint)
 
     def finish(self) -> None:
         """Let the newest checkpoint refer to the snapshots of Spark's that no epoch came after.

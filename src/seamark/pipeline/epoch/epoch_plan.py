@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
-from seamark.capture.plans import read_plan
+from seamark.capture.changed_inputs import BRING_BACK, require_unchanged_files
+from seamark.capture.planned_files import modified_by
+from seamark.capture.plans import PUT_BACK, read_plan, require_planned_files
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
@@ -30,8 +32,12 @@ from seamark.pipeline.epoch.running_epoch import (
 from seamark.sinks.contract import Guarantee
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
 from seamark.spark.kafka.lag import latest_by_source
+from seamark.spark.query import RunningQuery
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logger_named("seamark.pipeline")
 
@@ -39,6 +45,10 @@ _SOURCE_ENTRY: Final = re.compile(r"sources/(?!\.)[^/\\\x00]{1,255}/[0-9]{1,18}(
 _NEW_TIMELINE: Final = (
     "A rollback starts a new timeline, in which every epoch is planned again, also a rollback to "
     "the newest checkpoint; bring the targets of functions back to that epoch first."
+)
+_DECIDED: Final = (
+    "The epoch is decided and nothing of it is lost. Start again: it is finished from its "
+    "checkpoint, and its rows are not read again."
 )
 
 
@@ -106,6 +116,19 @@ def is_replay(epoch: RunningEpoch, history: EpochHistory, copy: WorkingCopy) -> 
         where=copy.root,
         hint="The working copy belongs to another history. Stop, remove it, and start again.",
     )
+
+
+def require_files(
+    spark: SparkSession, query: RunningQuery, epoch: RunningEpoch, history: EpochHistory
+) -> None:
+    """:class:`SeamarkError` when a file of the plan is gone, or not the one that was planned."""
+    plan, number = epoch.plan, epoch.number
+    decided = epoch.batch <= history.decided_batch
+    gone_hint, changed_hint = (_DECIDED, _DECIDED) if decided else (PUT_BACK, BRING_BACK)
+    require_planned_files(spark, plan, number, query.listed_files, gone_hint)
+    if epoch.batch <= history.planned_before:
+        times = query.listed_times
+        require_unchanged_files(plan, number, times, modified_by(spark), changed_hint)
 
 
 def shown_already(

@@ -59,6 +59,8 @@ class EpochHistory:
     """By epoch: what to read to see it, where its checkpoint could not be updated with it."""
     planned_again: set[int] = field(default_factory=set)
     """Batches for which the query was started again on the plan that was made before."""
+    planned_before: int = -1
+    """The newest batch whose plan was there when the query was started."""
 
     @property
     def decided_batch(self) -> int:

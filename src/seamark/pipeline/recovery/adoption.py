@@ -13,6 +13,7 @@ from typing import Final
 from seamark.capture.batches import BatchAt, batch_at
 from seamark.capture.plans import install_plan
 from seamark.capture.restore import restore_files
+from seamark.capture.unread_entries import forget_unread
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
@@ -38,6 +39,7 @@ def adopt_checkpoint(
     with refusing_what_is_gone(old):
         taken = fitting_batch(old, identity)
         restore_files(mine, taken.logs, taken.files, taken.state_paths)
+    forget_unread(mine, taken.batch, identity.inputs)
     if taken.plan is not None:
         install_plan(mine, taken.batch + 1, taken.plan, identity.inputs)
     text = f"adopted from {old.root} after batch {taken.batch}"

@@ -23,6 +23,7 @@ from seamark.errors import RefusedError
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.spark.batch_log import parse_commit
 from seamark.spark.failures import explained
+from seamark.spark.pinned_settings import for_session
 from seamark.spark.plans.aggregate_buffers import Buffers, FunctionBuffer, aggregate_buffers
 from seamark.spark.plans.empty_sources import with_empty_sources
 from seamark.spark.session import session_settings
@@ -83,7 +84,7 @@ def empty_state(
         scratch.write("in/empty.json", b"")
         copy = scratch.below("checkpoint")
         settings = {
-            **pinned,
+            **for_session(pinned, declared.compiled.df.sparkSession),
             **declared.compiled.operators_to_run(declared.output_mode)[1],
             # a change alone is not a whole state
             _CHANGELOGS: "false",

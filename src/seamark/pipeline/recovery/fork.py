@@ -16,6 +16,7 @@ Tests: ``tests/pipeline/test_fork_store.py``.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -112,7 +113,7 @@ def choose(
         raise CheckpointNotFoundError(
             f"the origin has {what}",
             where=store.url,
-            hint=f"'seamark list {store.url}' shows which there are.",
+            hint=f"'seamark list {shlex.quote(store.url)}' shows which there are.",
         )
     number = manifest.checkpoint_id
     if checkpoint_id is not None and (damage := problems_at_first_sight(store, number)):

@@ -17,6 +17,7 @@ from seamark.capture.file_index import FileIndex
 from seamark.capture.gap_lines import apply_gaps
 from seamark.capture.plans import install_plan
 from seamark.capture.restore import FetchAll
+from seamark.capture.unread_entries import forget_unread
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -238,8 +239,7 @@ class Recovery:
         planned = {} if self._adopt else dirs.first_plans(history.timeline)
         self._store.check_claim()
         dirs.clear_own()
-        mine = dirs.own
-        what = "new"
+        mine, what = dirs.own, "new"
         if self._adopt is not None:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
             history.first_batch, what = adopted.next_batch, adopted.text
@@ -326,6 +326,7 @@ class Recovery:
         if apply_gaps(mine, history.newest.gaps, self._identity.leaves, chain.batch):
             planned = {}  # made before the rows were left out, for all that is known
         self._notes += gap_texts(history.newest.gaps)
+        forget_unread(mine, chain.batch, self._identity.inputs)
         self._plan_again(mine, history, chain.batch, planned)
         if lost and chain.batch + 1 not in history.plans:
             refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)

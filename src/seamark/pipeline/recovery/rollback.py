@@ -21,8 +21,8 @@ from seamark.pipeline.declaration.structure import described_sink
 from seamark.pipeline.declaration.target_names import target_names
 from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.store import CheckpointStore, Owner
-from seamark.store.consistent_read import Overtaken, history_of, until_settled
-from seamark.store.inspection import pruned_or, require_there, was_pruned
+from seamark.store.consistent_read import Overtaken, until_settled
+from seamark.store.inspection import pruned_or, require_same_history, require_there, was_pruned
 from seamark.store.owner import Standing, standing
 from seamark.store.ownership import claim_mark
 
@@ -154,19 +154,17 @@ def sink_rollbacks(
     manifests = [chosen, *given_up_before, newest or chosen]
     kinds = {name: sink for each in manifests for name, sink in described(each, "sinks").items()}
     names = dict.fromkeys(name for manifest in manifests for name in manifest.sink_names)
-    return [_sink_rollback(name, kinds.get(name, {}), chosen, manifests) for name in names]
+    shown = _shown(manifests)
+    return [
+        _sink_rollback(name, kinds.get(name, {}), chosen.epoch, shown.get(name, 0))
+        for name in names
+    ]
 
 
-def _sink_rollback(
-    name: str,
-    sink: Mapping[str, Any],
-    chosen: CheckpointManifest,
-    manifests: Iterable[CheckpointManifest],
-) -> SinkRollback:
-    shown = max(_shown(name, manifest) for manifest in manifests)
+def _sink_rollback(name: str, sink: Mapping[str, Any], epoch: int, shown: int) -> SinkRollback:
     kind = str(sink.get("kind") or "unknown")
     action, why = _WAYS.get(kind, _UNKNOWN)
-    if shown <= chosen.epoch:
+    if shown <= epoch:
         action, why = "nothing", "it shows nothing later"
     return SinkRollback(
         name=name,
@@ -178,11 +176,16 @@ def _sink_rollback(
     )
 
 
-def _shown(name: str, manifest: CheckpointManifest) -> int:
-    status = manifest.sink_commit_statuses.get(name)
-    if status is not None and not status.is_committed:
-        return manifest.epoch  # its commit may have been cut short before it was recorded
-    return manifest.sink_epochs.get(name, 0)
+def _shown(manifests: Iterable[CheckpointManifest]) -> dict[str, int]:
+    """The newest epoch that each sink shows, or may show, by any of these."""
+    newest: dict[str, int] = {}
+    for each in manifests:
+        statuses = each.sink_commit_statuses.items()
+        # a commit may have been cut short before it was recorded
+        cut_short = {name: each.epoch for name, status in statuses if not status.is_committed}
+        for name, epoch in (each.sink_epochs | cut_short).items():
+            newest[name] = max(newest.get(name, 0), epoch)
+    return newest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,8 +241,7 @@ def _plan(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
         raise Overtaken
     require_there(store, checkpoint_id)
     given_up_before = _given_up_before(store, owner, chosen, newest)
-    if history_of(store.owner()) != history_of(owner):
-        raise Overtaken
+    require_same_history(store, owner)
     claimed = owner.generation > 0 and not owner.released
     held = store.backend.is_held(claim_mark(owner.generation)) if claimed else False
     return RollbackPlan(

@@ -29,6 +29,7 @@ from seamark.pipeline.declaration.aggregate_columns import (
 from seamark.pipeline.recovery.empty_state import EmptyOperator
 from seamark.pipeline.recovery.rescale import Workshop
 from seamark.pipeline.recovery.working_dirs import scratch_name
+from seamark.spark.pinned_settings import for_session
 from seamark.spark.state_values import (
     RewrittenPartition,
     StateSchema,
@@ -132,7 +133,7 @@ def rewritten_state(
     old, new = scratch.below("old"), scratch.below("new")
     try:
         scratch.make()
-        files = state.files()
+        files, pinned = state.files(), for_session(state.pinned, workshop.spark)
         with workshop.long_work("restoring the state", files.size) as advance:
             restore_index(old, files, state.small, workshop.shared, advance, workshop.fetch_all)
         partitions = old.partition_numbers(state.number)
@@ -146,7 +147,7 @@ def rewritten_state(
             before=state.schema,
             after=parse_schema(empty.descriptions[after]),
             columns=columns,
-            settings={**state.pinned, _CHECKPOINT: "1" if state.ids is None else "2"},
+            settings={**pinned, _CHECKPOINT: "1" if state.ids is None else "2"},
             has_changelogs=any(path.endswith(".changelog") for path in files.files),
         )
         written = rewrite_values(workshop.spark, old.uri, new.uri, rewrite)

@@ -23,6 +23,7 @@ from seamark.capture.file_index import FileIndex
 from seamark.capture.gap_lines import apply_gaps
 from seamark.capture.plans import install_plan, read_plan
 from seamark.capture.restore import FetchAll, files_of, restore_index
+from seamark.capture.unread_entries import forget_unread, require_declared_batch
 from seamark.checkpoint_dir.places.hadoop_copy import open_working_copy
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -172,18 +173,21 @@ def rebuild(
 ) -> None:
     """Make an empty folder what Spark's directory was right before the epoch ran.
 
-    Each file is verified. :class:`DamageError` when the state of the parent is not whole.
+    Each file is verified. :class:`DamageError` when the state of the parent is not whole, or the
+    plan is not; :class:`RefusedError` when the epoch has read what is not declared any more.
     """
     decided, parent = found.decided, found.parent
     as_decided = replace(identity, leaves=tuple(decided.leaves or identity.leaves))
+    inputs = identity.inputs_of(as_decided.leaves, lines_of_folders(decided, identity))
     if parent is None:
         copy.make()
     else:
         restore_checkpoint(store, parent, copy, fetch_all=fetch_all)
         reorder_sources(copy, parent, as_decided)
+        forget_unread(copy, parent.batch, inputs)
     copy.write("metadata", new_metadata())
-    inputs = identity.inputs_of(as_decided.leaves, lines_of_folders(decided, identity))
     install_plan(copy, decided.batch, recorded.plan, inputs)
     reorder_sources(copy, decided, identity)
     if parent is not None:
         apply_gaps(copy, parent.gaps, identity.leaves, parent.batch)
+    require_declared_batch(copy, decided.batch, identity.inputs)

@@ -22,6 +22,7 @@ from seamark.spark.kafka.broker import (
 )
 from seamark.spark.kafka.positions import Offsets, PositionStatus, each_position, statuses
 from seamark.spark.kafka.recorded_positions import lowest_position
+from seamark.spark.kafka.subscriptions import Subscription, subscription_of
 
 _SECONDS: Final = 10.0
 """How long a question may take that nothing waits for."""
@@ -43,6 +44,12 @@ class KafkaSources:
     def servers(self) -> dict[str, str]:
         """The servers of each."""
         return {name: redacted(options[SERVERS]) for name, options in self._options.items()}
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        """What each is declared to read."""
+        found = {name: subscription_of(self._spark, each) for name, each in self._options.items()}
+        return {name: each for name, each in found.items() if each is not None}
 
     def look(
         self,

@@ -10,11 +10,13 @@ different columns of it have different states.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from seamark.spark.plans.definitions import Definitions, Text, shortened, span
+from seamark.spark.plans.equal_operators import Place, tell_equal_apart
 from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.join_filters import nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
@@ -31,13 +33,24 @@ _PASSES_ON: Final = frozenset({"Filter", "SubqueryAlias", "EventTimeWatermark", 
 """Nodes whose columns are those of their children. Of other nodes every column counts as read."""
 
 
-def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
-    """Every stateful operator and watermark below a plan, parents first."""
+_QUALIFIER: Final = re.compile(r"\b\w+(?:#\d+)?\.")
+"""What the name of a column begins with where an earlier source or table has one of its name."""
+
+
+def operators_of(
+    plan: Any, name_of: Callable[[Any], str], table_of: Callable[[Any], str] = lambda _: ""
+) -> list[Operator]:
+    """Every stateful operator and watermark below a plan, parents first.
+
+    ``name_of`` names a leaf, ``table_of`` the table that it was declared as, if it was.
+    """
     definitions = Definitions(plan, name_of)
     operators = []
-    places: list[tuple[Operator, Any]] = []
+    places: list[Place] = []
+    columns: dict[int, frozenset[int]] = {}
     decided_by = (filters for _, filters in nodes_with_filters(plan, definitions))
-    for (node, read), filters in zip(nodes_with_read_columns(plan), decided_by, strict=True):
+    nodes = zip(nodes_with_read_columns(plan), decided_by, strict=True)
+    for number, ((node, read), filters) in enumerate(nodes):
         definitions.begin()
         if class_name(node) == "EventTimeWatermark":
             operators.append({**_watermark(node, definitions), **definitions.hidden()})
@@ -46,26 +59,46 @@ def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
             operators.append({"operator": kind, **parts, **definitions.hidden()})
             if class_name(node) == "Join":
                 operators[-1]["filter"] = shortened(filters or "none")
-            places.append((operators[-1], node))
-    _tell_apart(places, definitions)
+            places.append(Place(number, node, operators[-1]))
+            columns[number] = read
+    several = _tell_apart(places, definitions)
+
+    def alone(place: Place) -> list[Any]:
+        """The same description without the rest of the plan, which some names depend on."""
+        own = Definitions(place.node, name_of)
+        own.begin()
+        described = _parts(place.node, columns[place.number], own)
+        told = place.operator["operator"], _QUALIFIER.sub("", place.operator.get("filter", ""))
+        sources = _sources(place, own)
+        key = [*told, described, own.hidden(), sources]
+        if place.operator["reads"] != shortened(sources):  # only what is recorded distinguishes
+            key += _conditions(place.node, own)
+        return key
+
+    tell_equal_apart(plan, several, alone, name_of, table_of)
     return operators
 
 
-def _tell_apart(places: list[tuple[Operator, Any]], definitions: Definitions) -> None:
-    """Add to each of several operators of a kind the sources that it reads.
+def _tell_apart(places: list[Place], definitions: Definitions) -> list[Place]:
+    """Add to each of several operators of a kind the sources that it reads, and return these.
 
     Where they are still equal, what they read of these, too: by its place alone, one of them would
     be taken for another that has changed places with it.
     """
-    kinds = Counter(operator["operator"] for operator, _ in places)
-    several = [(operator, node) for operator, node in places if kinds[operator["operator"]] > 1]
-    for operator, node in several:
-        names = (definitions.leaf_name(leaf) for leaf in each(node.collectLeaves()))
-        operator["reads"] = shortened(", ".join(dict.fromkeys(names)))
-    told = [operator.copy() for operator, _ in several]
-    for operator, node in several:
+    kinds = Counter(place.operator["operator"] for place in places)
+    several = [place for place in places if kinds[place.operator["operator"]] > 1]
+    for place in several:
+        place.operator["reads"] = shortened(_sources(place, definitions))
+    told = [place.operator.copy() for place in several]
+    for _, node, operator in several:
         if told.count(operator) > 1 and (conditions := list(_conditions(node, definitions))):
             operator["reads"] = shortened(f"{operator['reads']} where {' and '.join(conditions)}")
+    return several
+
+
+def _sources(place: Place, definitions: Definitions) -> str:
+    names = (definitions.leaf_name(leaf) for leaf in each(place.node.collectLeaves()))
+    return ", ".join(dict.fromkeys(names))
 
 
 def _conditions(node: Any, definitions: Definitions) -> Iterator[str]:

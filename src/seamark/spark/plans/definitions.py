@@ -34,6 +34,7 @@ LONGEST: Final = 200
 
 _SEEDED: Final = re.compile(r"\b(randn?|uuid)\(-?\d+L?\)")
 _LAST_SEED: Final = re.compile(r"\b((?:shuffle|uniform|randstr)\([^()]*), -?\d+L?\)")
+_OUTER: Final = re.compile(r"\bouter\(([^()]*)#\d+L?\)")
 _CIPHER: Final = re.compile(r"\b(?:try_)?(?:aes_|hmac|encrypt|decrypt)\w*\(", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'")
 
@@ -233,8 +234,9 @@ def shortened(text: str) -> str:
 
 
 def _harmless(sql: str) -> str:
-    """The SQL without what is random at every start, and without keys that it may hold."""
+    """The SQL without what differs at every start, and without keys that it may hold."""
     sql = _LAST_SEED.sub(r"\1)", _SEEDED.sub(r"\1()", sql))
+    sql = _OUTER.sub(r"outer(\1)", sql)
     if _CIPHER.search(sql):
         sql = _QUOTED.sub("'***'", sql)
     return redacted(sql)

@@ -14,7 +14,7 @@ from seamark._redaction import redacted
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
 from seamark.spark.plans.lossy_options import lossy_options
-from seamark.spark.plans.static_tables import static_parts, table_versions
+from seamark.spark.plans.static_tables import identity_of, static_parts, table_versions
 from seamark.spark.plans.trees import each
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class PlanSources:
 
     def __init__(self) -> None:
         self._names: Any = None
+        self._table_names: Any = None
         self._leaves: dict[str, Any] = {}
         self.info: dict[str, SourceInfo] = {}
         self.tables: dict[str, NamedTable] = {}
@@ -119,8 +120,7 @@ class PlanSources:
                 hint="Give each result of spark.readStream…load() to source() by itself.",
             )
         if self._names is None:
-            jvm: Any = df.sparkSession.sparkContext._jvm
-            self._names = jvm.java.util.IdentityHashMap()
+            self._names = _identity_map(df)
         key = _identity(streams[0])
         known = self._names.get(key)
         if known is not None:
@@ -137,6 +137,16 @@ class PlanSources:
             )
         places = tuple(part.place for part in static_parts(analyzed(df)))
         self.tables[name] = NamedTable(places, version)
+        if self._table_names is None:
+            self._table_names = _identity_map(df)
+        for number, leaf in enumerate(leaves(df)):
+            if (key := identity_of(leaf)) is not None:
+                self._table_names.putIfAbsent(key, f"{name}+{number}" if number else name)
+
+    def table_of(self, leaf: Any) -> str:
+        """The name of the declared table that a leaf is; the empty text for anything else."""
+        key = None if self._table_names is None else identity_of(leaf)
+        return "" if key is None else str(self._table_names.get(key) or "")
 
     def versions(self, plan: Any) -> dict[str, ConnectorCheckpoint]:
         """The version of each reference table below a plan, the declared ones by their names."""
@@ -245,6 +255,11 @@ def stateful_kind(node: Any) -> str | None:
     if kind == "stream-stream join" and not all(c.isStreaming() for c in each(node.children())):
         return None  # a join with a table keeps nothing
     return kind
+
+
+def _identity_map(df: DataFrame) -> Any:
+    jvm: Any = df.sparkSession.sparkContext._jvm
+    return jvm.java.util.IdentityHashMap()
 
 
 def _identity(leaf: Any) -> Any:

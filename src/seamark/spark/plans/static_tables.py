@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 
 from seamark._redaction import redacted
 from seamark.manifest import ConnectorCheckpoint
+from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.trees import class_name, each
 
 _OF_A_CONNECTOR: Final = ("DataSourceV2Relation", "DataSourceV2ScanRelation")
@@ -64,6 +65,41 @@ def static_parts(plan: Any) -> Iterator[StaticPart]:
                 yield part
         except Py4JError:
             continue  # a relation of another kind, a database table for one, or an older Spark
+
+
+def place_of(leaf: Any) -> str:
+    """Where the table is that a leaf reads; the empty text where that is not told, or in memory."""
+    for tell in (_folders, _in_database, _in_catalog, _of_metastore):
+        try:
+            return redacted(tell(leaf))
+        except Py4JError:
+            continue  # a table of another kind
+    return ""
+
+
+def _folders(leaf: Any) -> str:
+    return ", ".join(str(root.toString()) for root in each(leaf.relation().location().rootPaths()))
+
+
+def _in_database(leaf: Any) -> str:
+    return str(leaf.relation().jdbcOptions().tableOrQuery())
+
+
+def _in_catalog(leaf: Any) -> str:
+    return str(leaf.table().name())
+
+
+def _of_metastore(leaf: Any) -> str:
+    return str(leaf.tableMeta().identifier().unquotedString())
+
+
+def identity_of(leaf: Any) -> Any:
+    """The object that stays the same when Spark copies a leaf; None when it has no such object."""
+    for member in ("relation", "table", "rdd"):
+        if (known := asked(leaf, member)) is not None:
+            return known
+    rows = asked(leaf, "data")
+    return None if rows is None or rows.isEmpty() else rows  # without rows all have the same one
 
 
 def _of_files(location: Any) -> StaticPart:
