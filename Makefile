@@ -6,6 +6,8 @@ PYTHON ?= python3
 # The path of uv; pip is used where there is none, or with UV= on the command line.
 UV ?= $(shell command -v uv)
 ARGS ?=
+# One more than two cores: many tests wait for a server, a lock or a clock.
+WORKERS ?= 3
 RUN := .venv/bin/python -m
 SOURCES := src tests tools benchmarks examples
 # Collecting all tests to find those few takes longer than some of them do.
@@ -41,11 +43,11 @@ demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the
 	@.venv/bin/seamark demo $(ARGS)
 
 test: .venv/servers.stamp ## run the tests, also those in one warm Spark
-	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not slow and not chaos and not integration" $(ARGS)
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not warm and not spark and not slow and not chaos and not integration" $(ARGS)
 	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not slow and not chaos" $(WARM) $(ARGS)
 
 test-spark: .venv/servers.stamp ## run the long tests: crashes at every I/O, real kills, a cluster, the demo
-	@$(RUN) pytest -n 2 --dist worksteal -m "(spark or slow) and not chaos and not integration" $(ARGS)
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "(spark or slow) and not chaos and not integration" $(ARGS)
 
 integration: .venv/integration.stamp ## run the tests against a real Kafka, HDFS and S3 server; needs Maven and Go
 	@$(RUN) pytest -m "integration and not chaos" $(ARGS)

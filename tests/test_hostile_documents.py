@@ -12,7 +12,6 @@ import pytest
 
 from seamark._common.json_documents import seal
 from seamark.capture.checkpoint_contents import file_list_in
-from seamark.capture.epoch_files import FILE_LIST
 from seamark.capture.file_index import FileIndex
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, is_file_log, moved
@@ -57,7 +56,7 @@ def test_a_lineage_that_cannot_be_read_is_damage(bad: bytes) -> None:
 
 def test_a_list_of_files_that_cannot_be_read_is_damage(bad: bytes) -> None:
     with pytest.raises(DamageError):
-        file_list_in({FILE_LIST: bad})
+        file_list_in(bad)
 
 
 def test_a_sinks_record_that_cannot_be_read_is_damage(bad: bytes, tmp_path: Path) -> None:

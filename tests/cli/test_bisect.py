@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.native.snapshot import take_snapshot
+from seamark.store import open_store
+from tests.cli.support.overtaking import after_latest
 from tests.cli.support.running import Cli
+from tests.native.support.growing import GrowingDirectory
 from tests.native.test_bisection import filled
 
 EPOCHS = 9
@@ -80,3 +85,25 @@ def test_epochs_that_build_on_a_lost_checkpoint_are_counted_and_not_tried(
     manifest_of_first.unlink()
     assert cli("bisect", store, "--test", "true") == 0
     assert "No epoch could be tested." in words(cli)
+
+
+def test_the_newest_that_is_pruned_before_the_search_is_another_one(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go_on() -> None:
+        directory.run_batch()
+        with open_store(store) as running:
+            take_snapshot(LocalDirectory(str(directory.root)), running, full=True)
+            running.prune(1)
+
+    directory = GrowingDirectory(Path("query"))
+    directory.next_batch = EPOCHS
+    after_latest(monkeypatch, go_on)
+    found = cli.document("bisect", store, "--test", "true", "--bad", "latest")
+    assert found["first_bad"]["epoch"] == EPOCHS + 1
+
+
+def test_a_checkpoint_that_was_never_there_is_not_looked_for_again(cli: Cli, store: Path) -> None:
+    known = ("--good", 999, "--bad", "latest")
+    told = cli.document("bisect", store, "--test", "true", *known, code=4)
+    assert "no checkpoint 999" in told["error"]["what"]

@@ -105,3 +105,18 @@ def test_what_is_printed_to_be_typed_has_one_line_for_each_sink_whatever_the_nam
     assert "\x1b" not in out
     code = [line for line in out.splitlines() if not line.startswith(("#", "--"))]
     assert len(code) == 1
+
+
+def test_a_sink_that_is_named_many_times_is_printed_once_and_a_very_long_target_not_as_a_whole(
+    cli: Cli, tmp_path: Path
+) -> None:
+    target = f"/data/{'x' * 20_000}"
+    with open_store(tmp_path / "store") as opened:
+        opened.claim()
+        named = epoch(opened, 1, 1, sinks={"bars": ("files" * 2_000, target)})
+        opened.save(named.replace(checkpoint_id=2, epoch=2, sink_names=["bars"] * 500))
+    assert cli("cut", tmp_path / "store") == 0
+    assert "/data/xxx" in cli.out
+    assert len(cli.out) < 10_000
+    (sink,) = cli.document("cut", tmp_path / "store")["sinks"]
+    assert sink["target"] == target

@@ -53,11 +53,11 @@ def test_all_tables_are_asked_by_one_process_and_each_place_once(
 ) -> None:
     asked: list[int] = []
 
-    def counted(module: str, question: bytes, *, patience: float) -> Answer:
-        asked.append(len(json.loads(question)))
-        return ask_process(module, question, patience=patience)
+    def counted(module: str, question: bytes) -> Answer:
+        asked.append(len(json.loads(question)[1]))
+        return ask_process(module, question)
 
-    monkeypatch.setattr("seamark.cli.limited_look.ask_process", counted)
+    monkeypatch.setattr("seamark.table_formats.limited_answers.ask_process", counted)
     append(tmp_path / "t", 0, 3)
     append(tmp_path / "u", 0, 3)
     end, other = position_at_end(tmp_path / "t"), position_at_end(tmp_path / "u")
@@ -101,7 +101,9 @@ def test_what_was_answered_before_a_limit_was_reached_is_told(
         first, second = whole.lines
         return Answer(first + b"\n" + second[:5], "", False)
 
-    monkeypatch.setattr("seamark.cli.limited_look.ask_process", killed_in_the_second_answer)
+    monkeypatch.setattr(
+        "seamark.table_formats.limited_answers.ask_process", killed_in_the_second_answer
+    )
     path = str(tmp_path / "t")
     ask = LimitedLooks(
         {

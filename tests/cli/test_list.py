@@ -17,7 +17,13 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.cli.list import HEADINGS, OFFSETS
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
-from seamark.reports.checkpoint_summary import positions, positions_text
+from seamark.reports.checkpoint_summary import (
+    CheckpointSummary,
+    positions,
+    positions_text,
+    summarize_checkpoints,
+)
+from seamark.store import CheckpointStore
 from seamark.store.inspection import scan
 from tests.cli.support.stores import (
     COMMITTED,
@@ -119,6 +125,32 @@ def test_a_rollback_leaves_superseded_ones(seamark: Commands, store: Path) -> No
         found.claim()
         found.supersede(3, 4)
     assert statuses(seamark, store) == {4: "superseded", 3: "superseded", 2: "valid", 1: "valid"}
+
+
+@pytest.mark.parametrize("words", [(), ("--verify",)])
+def test_a_list_beside_a_rollback_has_the_pins_and_statuses_of_one_history(
+    seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    real = summarize_checkpoints
+    looks = []
+
+    def beside(opened: CheckpointStore) -> dict[int, CheckpointSummary]:
+        looks.append(found := real(opened))
+        if len(looks) == 1:
+            with open_store(store) as writer:
+                writer.claim()
+                writer.supersede(3, 4)
+                writer.pin("rolled back to", 2)
+        return found
+
+    monkeypatch.setattr("seamark.cli.list.summarize_checkpoints", beside)
+    rows = seamark.json("list", store, *words)["checkpoints"]
+    assert {row["id"]: (row["status"], row["pins"]) for row in rows} == {
+        4: ("superseded", []),
+        3: ("superseded", []),
+        2: ("valid", ["rolled back to"]),
+        1: ("valid", []),
+    }
 
 
 def test_a_claim_alone_is_no_checkpoint(seamark: Commands, store: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
+from seamark.manifest import CheckpointManifest
+from tests.cli.support.overtaking import after_latest
 from tests.cli.support.stores import Commands
 
 
@@ -63,3 +65,23 @@ def test_a_name_is_not_moved_silently(seamark: Commands, store: Path) -> None:
     seamark("pin", store, 1, "gold")
     seamark("pin", store, 2, "gold", code=6)
     assert seamark.json("unpin", store, "gold")["id"] == 1
+
+
+def test_the_newest_that_is_pruned_before_it_is_pinned_is_another_one(
+    seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go_on() -> None:
+        with open_store(store) as running:
+            running.save(CheckpointManifest.new(5, epoch=5))
+            running.prune(1)
+
+    after_latest(monkeypatch, go_on)
+    assert seamark.json("pin", store, "latest", "gold")["id"] == 5
+    with open_store(store) as found:
+        assert found.pins()["gold"].checkpoint_id == 5
+
+
+def test_a_pin_in_an_empty_store_says_that_it_is_empty(seamark: Commands, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    seamark("pin", tmp_path / "empty", "latest", "gold", code=4)
+    assert "the store is empty" in seamark.err

@@ -57,6 +57,7 @@ def shop(made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return made
 
 
+@pytest.mark.slow
 def test_the_programs_of_the_page_run_and_print_what_it_says(
     cli: Cli, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

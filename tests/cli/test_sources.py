@@ -203,3 +203,29 @@ def test_what_a_checkpoint_says_of_all_sources_is_worked_out_once_however_many_t
         assert [each["lag"] for each in shown] == [{"t-0": 8}] * number
         assert [each["age_seconds"] for each in shown] == [{}] * number
     assert worked_out.count(30) == worked_out.count(1)
+
+
+@pytest.mark.parametrize("has_checkpoints", [True, False])
+def test_a_link_in_the_place_of_the_progress_store_is_named_and_not_followed(
+    cli: Cli, tmp_path: Path, has_checkpoints: bool
+) -> None:
+    with open_progress(rocksdb_url(tmp_path / "elsewhere")) as other, other.session() as session:
+        session.stage_checkpoint("of-another-store", 7, b"elsewhere")
+    store = tmp_path / "store"
+    store.mkdir()
+    if has_checkpoints:
+        with open_store(store) as opened:
+            opened.save(CheckpointManifest.new(1, epoch=1))
+    (store / "progress").symlink_to(tmp_path / "elsewhere")
+    assert cli("sources", store) == 7
+    assert f"{store}/progress" in cli.err.replace("\n", "")
+    assert "of-another-store" not in cli.out + cli.err
+
+
+def test_the_path_that_is_given_may_be_a_link_to_a_store(cli: Cli, tmp_path: Path) -> None:
+    with open_progress(rocksdb_url(tmp_path / "store" / "progress")) as writer:
+        fill(writer)
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    check(cli, tmp_path / "link")
+    (tmp_path / "progress").symlink_to(tmp_path / "store" / "progress")
+    check(cli, tmp_path / "progress")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from seamark.checkpoint_dir.file_logs.compactions import entry_name
 from seamark.checkpoint_dir.formats import hdfs_state
 from seamark.checkpoint_dir.formats.hdfs_state import StateChange, read_changes
 from seamark.checkpoint_dir.operators import StatefulOperator
@@ -17,13 +18,16 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.schema_paths import is_same_place
 from seamark.checkpoint_dir.state_files import StateFile
 from seamark.limits import LONGEST_PATH
-from seamark.native.inspect import inspection
+from seamark.native.inspect import inspection, sources
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.findings import Code
+from seamark.native.inspect.contents import ReadState
+from seamark.native.inspect.findings import Code, Finding
 from seamark.native.inspect.operators import operators_of
-from seamark.native.inspect.replaced_files import strange_times
+from seamark.native.inspect.replaced_files import copy_findings, strange_times
 from seamark.native.inspect.state import State, Store, _by_operator, _holes, _is_reached
-from tests.native.support.inspected import delta, looked_at, make_hdfs, rows_of, write
+from tests.checkpoint_dir.support.directories import source_entry
+from tests.native.support.inspected import delta, looked_at, make_hdfs, make_logs, rows_of, write
+from tests.support.counted_lines import lines_run
 
 
 class CountedFiles(UserDict[int, list[StateFile]]):
@@ -61,6 +65,57 @@ def test_the_files_of_a_store_are_not_gone_through_for_each_of_its_versions(
     listing = CachedListing(LocalDirectory(tmp_path), dict.fromkeys(paths, FileEntry(1, 0.0, "")))
     assert strange_times(listing, [store]) == {}
     assert files.walks == 1
+
+
+class WalkedStore(Store):
+    """Counts how often somebody goes through all of its files."""
+
+    walks = 0
+
+    @property
+    def all_files(self) -> list[StateFile]:
+        WalkedStore.walks += 1
+        return super().all_files
+
+
+@pytest.mark.parametrize("kind", ["zip", "delta"])
+def test_the_files_of_a_store_are_not_gone_through_for_each_that_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(WalkedStore, "walks", 0)
+    plain = store_of(0, {v: [StateFile(v, None, kind)] for v in range(1, 200)})
+    store = WalkedStore(plain.operator, plain.folder, plain.files, {}, None)
+    # each of the second half equals one of the first, and others lie between
+    digests = {store.path(file): b"%d" % (file.version % 100) for file in plain.all_files}
+    paths = dict.fromkeys(digests, FileEntry(1, 0.0, ""))
+    listing = CachedListing(LocalDirectory(tmp_path), paths)
+    state = State([store], {}, [], is_understood=True)
+    found = [*copy_findings(listing, state, ReadState(digests), {})]
+    assert len(found) == (99 if kind == "zip" else 0)
+    assert WalkedStore.walks <= 2
+
+
+def test_equal_files_of_one_version_are_not_counted_through_for_each_of_them(
+    tmp_path: Path,
+) -> None:
+    def work(many: int) -> int:
+        others = {v: [StateFile(v, None, "delta")] for v in (1, 3)}
+        alike = [StateFile(2, f"{number:08x}", "delta") for number in range(many)]
+        store = store_of(0, others | {2: alike})
+        digests = {store.path(file): b"same" for file in alike}
+        there = [*digests, *(f"{store.folder.path}/.{v}.delta.crc" for v in (1, 3))]
+        listing = CachedListing(
+            LocalDirectory(tmp_path), dict.fromkeys(there, FileEntry(1, 0.0, ""))
+        )
+        state = State([store], {}, [], is_understood=True)
+        found: list[Finding] = []
+        lines = lines_run(
+            lambda: found.extend(copy_findings(listing, state, ReadState(digests), {}))
+        )
+        assert [each.code for each in found] == [Code.STATE_REPEATED] * many
+        return lines
+
+    assert work(400) < 3 * work(200)
 
 
 def test_all_stores_are_not_gone_through_for_each_operator(tmp_path: Path) -> None:
@@ -155,6 +210,44 @@ def test_the_log_of_a_source_is_not_gone_through_for_each_batch(
     monkeypatch.setattr(inspection, "CachedListing", Counted)
     assert looked_at(root).restorable == list(range(batches))
     assert 0 < listed < batches / 2
+
+
+class ComparedName(str):
+    """Counts how often somebody compares it."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedName.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("content", [b"", b"v1\nnothing"], ids=["empty", "damaged"])
+def test_damaged_entries_of_a_source_are_not_compared_with_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    many = 300
+    root = make_logs(tmp_path / "ck", 2)
+    for number in range(1, many):
+        write(root, f"sources/0/{number}", content)
+    write(root, f"sources/0/{many}", source_entry(many))
+
+    class Counted(CachedListing):
+        def names(self, folder: str) -> Collection[str]:
+            names = super().names(folder)
+            return [*map(ComparedName, names)] if folder.startswith("sources/") else names
+
+    def counted_name(number: int, compacted: bool) -> str:
+        return ComparedName(entry_name(number, compacted))
+
+    monkeypatch.setattr(ComparedName, "compared", 0)
+    monkeypatch.setattr(inspection, "CachedListing", Counted)
+    monkeypatch.setattr(sources, "entry_name", counted_name)
+    found = [each for each in looked_at(root).findings if each.code == Code.SOURCE_LOG_DAMAGED]
+    assert len(found) == many - 1
+    assert ComparedName.compared < 50 * many
 
 
 def test_a_path_that_no_disk_has_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:

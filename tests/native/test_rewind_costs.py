@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import time
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
+import lz4.block
 import pytest
 
-from seamark import limits
+from seamark import CheckpointManifest, limits, open_store
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import RefusedError
+from seamark.limits import MIB
+from seamark.manifest import OperatorCheckpoint
 from seamark.native.rewind.rewind import possible_batches
-from seamark.native.rewind.targets import RewindRequest, planned_rewind
+from seamark.native.rewind.targets import RewindRequest, planned_rewind, shared_history
+from seamark.state import pack
 from tests.checkpoint_dir.support.directories import make_copy
 
 
@@ -60,3 +66,42 @@ def test_trying_very_many_batches_ends_after_a_moment_of_processor_time(tmp_path
     assert time.process_time() - before < limits.TRYING_SECONDS + 4
     assert found.batches == []
     assert found.not_before is not None
+
+
+@pytest.mark.parametrize(
+    ("large", "most"),
+    [("commits/{batch}", 80 * MIB), ("commits/1{batch:06}", 8 * MIB)],
+    ids=["compared", "not compared"],
+)
+def test_the_logs_of_all_checkpoints_of_a_store_are_not_held_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: str, most: int
+) -> None:
+    def compressed(data: list[bytes], *_: int) -> list[bytes]:
+        return [lz4.block.compress(each, store_size=False) for each in data]
+
+    count = 8
+    copy = make_copy(tmp_path / "checkpoint", count + 1)
+    query_id = json.loads(copy.read("metadata"))["id"]
+    with open_store(tmp_path / "store") as store:
+        monkeypatch.setattr(pack, "_blocks", compressed)  # ours would leave it as it is
+        for batch in range(1, count + 1):
+            builder = pack.PackBuilder()
+            builder.add(f"offsets/{batch}", copy.read(f"offsets/{batch}"))
+            builder.add(large.format(batch=batch), bytes(31 * MIB))
+            logs = OperatorCheckpoint.inline(b"".join(builder.finish()))
+            native = {"query_id": query_id, "follows": batch - 1}
+            store.save(
+                CheckpointManifest.new(
+                    batch, batch, operator_states={"log": logs}, batch=batch, native=native
+                )
+            )
+        for batch in range(count + 1):
+            copy.remove(f"commits/{batch}")
+        tree = Tree.of(LocalDirectory(copy.root))
+        tracemalloc.start()
+        try:
+            shared = shared_history(tree, store)
+            assert tracemalloc.get_traced_memory()[1] < most
+        finally:
+            tracemalloc.stop()
+    assert count in shared.proven

@@ -319,7 +319,7 @@ def test_a_listing_that_has_missed_everything_is_repeated(read: Read, tmp_path: 
 
 
 def listed_and_verified(store: CheckpointStore) -> list[int]:
-    rows, _ = until_settled(partial(_listed, store, verify=True), store.url)
+    _, rows, _ = until_settled(partial(_listed, store, verify=True), store.url)
     assert [each for each in rows.values() if each.damage] == []
     return sorted(rows)
 

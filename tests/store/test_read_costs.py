@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from seamark.errors import DamageError, RefusedError
 from seamark.manifest import OperatorCheckpoint
 from seamark.reports.verification import check_checkpoints
 from seamark.state import StateStore, encode_batch
-from seamark.store import CheckpointStore, manifests, owner
+from seamark.store import CheckpointStore, cleanup, manifests, owner
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
+from seamark.store.retention import Verdict
 from tests.support.counted_blobs import CountedBlobs
 
 
@@ -43,6 +45,40 @@ def test_a_store_has_so_many_pins_and_no_more(monkeypatch: pytest.MonkeyPatch) -
             store.pin("three", 1)
         store.unpin("one")
         store.pin("three", 1)
+
+
+def test_a_prune_does_not_search_all_that_it_removes_for_each_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = 0
+
+    class ComparedId(int):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__eq__(other)
+
+        __hash__ = int.__hash__
+
+    decide = cleanup._verdicts
+
+    def decided(*facts: Any) -> list[Verdict]:
+        verdicts = decide(*facts)
+        newest = max(each.checkpoint_id for each in verdicts if not each.keep)  # is written down
+        return [
+            each
+            if each.keep or each.checkpoint_id == newest
+            else replace(each, checkpoint_id=ComparedId(each.checkpoint_id))
+            for each in verdicts
+        ]
+
+    many = 200
+    with open_store("memory://") as store:
+        for number in range(1, many + 1):
+            store.save(CheckpointManifest.new(number, epoch=number))
+        monkeypatch.setattr(cleanup, "_verdicts", decided)
+        assert store.prune(1) == many - 1
+    assert compared < 10 * many
 
 
 def test_a_copy_follows_a_long_chain_once() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from seamark.store import CheckpointStore
 from seamark.ui import store_watch
 from seamark.ui.bounds import NEWEST
 from seamark.ui.overview import store_health
+from seamark.ui.points import status_of
 from seamark.ui.store_watch import StoreWatch
 from tests.ui.support.serving import CountedBlobs
 from tests.ui.support.stores import epoch_manifest
@@ -145,3 +148,42 @@ def test_a_parent_that_is_gone_is_looked_for_once() -> None:
     blobs.asked.clear()
     watch.look()
     assert dict(blobs.asked) == {"read": 2}
+
+
+def statuses(watch: StoreWatch) -> dict[int, str]:
+    state, points = watch.state, watch.points
+    known = set(state.known)
+    return {i: status_of(points[i], state.owner, points, known) for i in state.ids}
+
+
+def after_the_first_call(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, do: Callable[[], object]
+) -> None:
+    """Let a writer do something right after a look has called this function once."""
+    waiting, real = [do], getattr(owner, name)
+
+    def beside(*arguments: Any) -> Any:
+        found = real(*arguments)
+        if waiting:
+            waiting.pop()()
+        return found
+
+    monkeypatch.setattr(owner, name, beside)
+
+
+@pytest.mark.parametrize("step", ["glance", "is_writer_alive"])
+def test_a_look_beside_a_rollback_shows_one_history(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    blobs, store = filled(5)
+    watch = StoreWatch(blobs.store, blobs.url)
+
+    def roll_back() -> None:
+        store.supersede(4, 5)
+        add(store, 6)
+
+    after_the_first_call(monkeypatch, store_watch, step, roll_back)
+    assert watch.look()
+    valid = dict.fromkeys((1, 2, 3, 6), "valid")
+    assert statuses(watch) == valid | dict.fromkeys((4, 5), "superseded")
+    assert not watch.look()

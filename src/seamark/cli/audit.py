@@ -5,12 +5,13 @@ Tests: ``tests/cli/test_audit.py``.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import groupby
 
 import click
 
-from seamark._common.text import grouped
+from seamark._common.text import grouped, shortened
 from seamark.audit.auditing import Access, Audit, SinkAudit, audit, worst
 from seamark.audit.verdicts import Result
 from seamark.cli.commands import PLACE, Command, named_values, number_range, settings
@@ -19,6 +20,7 @@ from seamark.cli.output import Document, print_answer, print_hint, progress_bar,
 from seamark.cli.replay import exit_code, run_again, show_epochs
 from seamark.cli.store_argument import opened_store
 from seamark.errors import DamageError
+from seamark.limits import LONGEST_PREFIX
 from seamark.spark.own_session import a_session
 from seamark.spark.source_gaps import gap_texts
 
@@ -105,7 +107,7 @@ def _sink(found: SinkAudit) -> Document:
 
 def _show(document: Document, url: str) -> None:
     lines = [
-        (one["name"], one["kind"], line)
+        (shortened(one["name"], LONGEST_PREFIX), shortened(one["kind"], LONGEST_PREFIX), line)
         for one in document["sinks"]
         for line in _lines(one["epochs"])
     ]
@@ -130,7 +132,7 @@ def _show(document: Document, url: str) -> None:
         show_epochs(document["replayed"])
     print_paragraph(_summary(document))
     if document["damaged"]:
-        print_hint(f"What a start would do:  seamark recover {url} --explain")
+        print_hint(f"What a start would do:  seamark recover {shlex.quote(url)} --explain")
 
 
 def _lines(epochs: Sequence[Document]) -> list[Document]:

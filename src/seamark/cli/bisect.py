@@ -24,7 +24,7 @@ from seamark.native.bisection import (
     restored_test,
     span_of,
 )
-from seamark.reports.named_checkpoints import resolve_id
+from seamark.reports.named_checkpoints import use_ids
 
 _CANNOT_TELL: Final = 125
 """The exit code with which a test says that it cannot decide, as for ``git bisect run``."""
@@ -52,8 +52,13 @@ def command(store: str, test: str, good_id: str | None, bad_id: str | None) -> N
     The directory is removed afterwards. Nothing in the store is changed.
     """
     with opened_store(store) as opened:
-        ids = [None if name is None else resolve_id(opened, name) for name in (good_id, bad_id)]
-        span = span_of(opened, good=ids[0], bad=ids[1])
+        given = {"good": good_id, "bad": bad_id}
+        names = {known: name for known, name in given.items() if name is not None}
+        span = use_ids(
+            opened,
+            names.values(),
+            lambda *ids: span_of(opened, **dict(zip(names, ids, strict=True))),
+        )
         judged = restored_test(opened, lambda epoch, path: _run(test, epoch, path))
         with progress_bar("testing", span.most_tests) as advance:
             found = bisect(span, judged, lambda _: advance(1))
@@ -62,7 +67,7 @@ def command(store: str, test: str, good_id: str | None, bad_id: str | None) -> N
     good, bad = found.last_good, found.first_bad
     if good is not None and bad is not None and not settings().as_json:
         both = f"{good.checkpoint_id} {bad.checkpoint_id}"
-        print_hint(f"What changed?  seamark diff {store} {both}")
+        print_hint(f"What changed?  seamark diff {shlex.quote(store)} {both}")
 
 
 def _run(test: str, epoch: int, path: Path) -> Verdict:

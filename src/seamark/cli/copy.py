@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from seamark._common.text import size_text
@@ -170,6 +172,6 @@ def _show(document: Document, source: str, target: str) -> None:
         counts = ["the source has no checkpoints that count: nothing to copy"]
     print_paragraph(" · ".join(counts))
     if any(row["outcome"] == "damaged" for row in rows):
-        print_hint(f"What is damaged was not copied. More:  seamark verify {source}")
+        print_hint(f"What is damaged was not copied. More:  seamark verify {shlex.quote(source)}")
     elif document["copied"]:
-        print_hint(f"See it with:  seamark list {target}")
+        print_hint(f"See it with:  seamark list {shlex.quote(target)}")

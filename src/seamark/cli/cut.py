@@ -10,6 +10,7 @@ from functools import partial
 import click
 import msgspec
 
+from seamark._common.text import shortened
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows, wrapped
 from seamark.cli.output import (
@@ -21,6 +22,7 @@ from seamark.cli.output import (
     screen_width,
 )
 from seamark.cli.store_argument import opened_store
+from seamark.limits import LONGEST_PREFIX, LONGEST_REASON
 from seamark.sinks.consistent_cut import Cut, SinkCut, read_epoch
 from seamark.sinks.reader_calls import READERS, summary_of
 
@@ -77,7 +79,12 @@ def _show(document: Document) -> None:
     print_rows(
         ["SINK", "KIND", "TARGET", "READ"],
         [
-            (one["name"], one["kind"], one["target"] or "–", one["summary"] or "cannot be read")
+            (
+                shortened(one["name"], LONGEST_PREFIX),
+                shortened(one["kind"], LONGEST_PREFIX),
+                shortened(one["target"] or "–", LONGEST_REASON),
+                shortened(one["summary"] or "cannot be read", LONGEST_REASON),
+            )
             for one in sinks
         ],
         notes=[one["note"] for one in sinks],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,6 +15,7 @@ from seamark.cli.output import Document, print_answer, print_hint, styled
 from seamark.cli.store_argument import opened_store
 from seamark.errors import SeamarkError
 from seamark.progress.ledger import Ledger
+from seamark.progress.rocksdb.first_look import require_readable
 from seamark.progress.urls import open_ledger, rocksdb_path
 from seamark.reports.places import require_path
 from seamark.reports.store_health import check_store, health_document
@@ -56,6 +58,7 @@ def _check_progress(url: str) -> tuple[str, list[HealthCheck]]:
     if url.lower().startswith("rocksdb:"):
         path = os.path.realpath(rocksdb_path(url))
         require_path(path, "progress store")
+        require_readable(path)
         ledger = open_ledger(url, read_only=True)
         checks = [tried("read", lambda: _sources(ledger)), *check_disk(path)]
     else:
@@ -163,7 +166,7 @@ def _show_rebuild(document: Document, url: str) -> None:
     )
     if done:
         print_paragraph("owner.json is rebuilt.")
-        print_hint(f"Is all well now?  seamark doctor {url}")
+        print_hint(f"Is all well now?  seamark doctor {shlex.quote(url)}")
     else:
         print_paragraph("Nothing was changed.")
-        print_hint(f"To do it:  seamark doctor {url} --rebuild-owner --yes")
+        print_hint(f"To do it:  seamark doctor {shlex.quote(url)} --rebuild-owner --yes")

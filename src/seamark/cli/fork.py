@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from seamark._common.text import size_text
@@ -117,4 +119,4 @@ def _show(document: Document, target: str) -> None:
         for each in document["skipped"]
     )
     print_paragraph("The origin was not changed. Give the fork a name and sinks of its own.")
-    print_hint(f"See it with:  seamark list {target}")
+    print_hint(f"See it with:  seamark list {shlex.quote(target)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from functools import partial
 
 import click
@@ -27,6 +28,8 @@ from seamark.reports.places import local_path
 from seamark.reports.verification import check_checkpoints, present_ids
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
+from seamark.store.inspection import require_same_history
+from seamark.store.owner import Owner
 from seamark.store.validation import Evidence
 
 HEADINGS = ("ID", "EPOCH", "WHEN", "STATUS", "TOOK", "NEW", "FULL", "SINKS")
@@ -48,8 +51,8 @@ def command(store: str, verify: bool, wide: bool) -> None:
     was rolled back.
     """
     with opened_store(store) as opened:
-        known, unproven = until_settled(partial(_listed, opened, verify=verify), opened.url)
-        document = listing_document(opened, known)
+        owner, known, unproven = until_settled(partial(_listed, opened, verify=verify), opened.url)
+        document = listing_document(opened.url, owner, known)
         document |= {"verified": verify, "without_checksum": unproven}
     print_answer(document, lambda clean: _show(clean, store, wide=wide))
     if (verify and _damaged(document)) or document["owner_problem"]:
@@ -60,16 +63,20 @@ def command(store: str, verify: bool, wide: bool) -> None:
 
 def _listed(
     store: CheckpointStore, *, verify: bool
-) -> tuple[dict[int, CheckpointSummary], list[int]]:
-    """:class:`Overtaken` when the newest is pruned before it is verified: there are newer ones."""
+) -> tuple[Owner, dict[int, CheckpointSummary], list[int]]:
+    """:class:`Overtaken` when the newest is pruned before it is verified: there are newer ones.
+
+    Also when the store is rolled back meanwhile: the owner has the pins of what is listed.
+    """
+    before = store.owner()
     known = summarize_checkpoints(store)
     if not known or not verify:
-        return known, []
+        return require_same_history(store, before), known, []
     newest = max(known)
     unproven = _verify(store, known)
     if newest not in known:
         raise Overtaken
-    return known, unproven
+    return require_same_history(store, before), known, unproven
 
 
 def _verify(store: CheckpointStore, known: dict[int, CheckpointSummary]) -> list[int]:
@@ -204,13 +211,15 @@ def _say_next(document: Document, url: str) -> None:
     statuses = [row["status"] for row in document["checkpoints"]]
     newest_id = max(row["id"] for row in document["checkpoints"])
     if "damaged" in statuses:
-        print_hint(f"Which one would a start choose?  seamark recover {url} --explain")
+        print_hint(f"Which one would a start choose?  seamark recover {shlex.quote(url)} --explain")
     elif "unreadable" in statuses:
-        print_hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
+        print_hint(
+            f"That proves nothing about them. Try again, or: seamark doctor {shlex.quote(url)}"
+        )
     elif document["newest_valid"] is None:
-        print_hint(f"Why is none valid?  seamark recover {url} --explain")
+        print_hint(f"Why is none valid?  seamark recover {shlex.quote(url)} --explain")
     elif "committing" in statuses and statuses[0] == "committing":
-        print_hint(f"Which sinks are not finished?  seamark show {url} {newest_id}")
+        print_hint(f"Which sinks are not finished?  seamark show {shlex.quote(url)} {newest_id}")
 
 
 def _show_empty(url: str) -> None:
@@ -221,6 +230,6 @@ def _show_empty(url: str) -> None:
     inside = os.listdir(path)
     if any(name.startswith("checkpoint_") for name in inside):
         above = os.path.dirname(os.path.abspath(path))
-        print_hint(f"This looks like the inside of a store. Try: seamark list {above}")
+        print_hint(f"This looks like the inside of a store. Try: seamark list {shlex.quote(above)}")
     elif inside and not {"owner.json", "checkpoints", "locks", "working", "tmp"} & set(inside):
         print_hint("Nothing in this directory belongs to a store. Is the path right?")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from seamark._common.control_characters import escape_controls
@@ -11,7 +13,8 @@ from seamark.cli.layout import print_paragraph
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.store_argument import opened_store
 from seamark.errors import CheckpointNotFoundError, InvalidInputError
-from seamark.reports.named_checkpoints import resolve_id
+from seamark.reports.named_checkpoints import use_ids
+from seamark.store.owner import Pin
 
 
 @click.command("pin", cls=Command)
@@ -29,12 +32,15 @@ def pin_command(store: str, checkpoint: str, name: str, expires: float | None) -
     """
     _check(name)
     with opened_store(store) as opened:
-        checkpoint_id = resolve_id(opened, checkpoint)
-        try:
-            pin = opened.pin(name, checkpoint_id, expires_in=expires)
-        except CheckpointNotFoundError as error:
-            shows = f"'seamark list {store}' shows which there are."
-            raise CheckpointNotFoundError(error.what, where=error.where, hint=shows) from None
+
+        def pinned(checkpoint_id: int) -> tuple[int, Pin]:
+            try:
+                return checkpoint_id, opened.pin(name, checkpoint_id, expires_in=expires)
+            except CheckpointNotFoundError as error:
+                shows = f"'seamark list {shlex.quote(store)}' shows which there are."
+                raise CheckpointNotFoundError(error.what, where=error.where, hint=shows) from None
+
+        checkpoint_id, pin = use_ids(opened, [checkpoint], pinned)
         document = {
             "store": opened.url,
             "name": name,
@@ -46,7 +52,7 @@ def pin_command(store: str, checkpoint: str, name: str, expires: float | None) -
     def show(_: Document) -> None:
         until = f" until {time_text(pin.expires_at_ms)}" if pin.expires_at_ms is not None else ""
         print_paragraph(f"Checkpoint {checkpoint_id} is pinned as {name}{until}.")
-        print_hint(f"To undo it:  seamark unpin {store} {name}")
+        print_hint(f"To undo it:  seamark unpin {shlex.join([store, name])}")
 
     print_answer(document, show)
 
@@ -72,7 +78,8 @@ def unpin_command(store: str, name: str) -> None:
 
     def show(_: Document) -> None:
         print_paragraph(f"The pin {name} is gone from checkpoint {checkpoint_id}.")
-        print_hint(f"To pin it again:  seamark pin {store} {checkpoint_id} {name}")
+        words = shlex.join([store, str(checkpoint_id), name])
+        print_hint(f"To pin it again:  seamark pin {words}")
 
     print_answer(document, show)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from seamark._common.text import seconds_text, size_text
@@ -38,7 +40,7 @@ def command(store: str, explain: bool) -> None:
                 f"cannot decide: {error.what}",
                 where=error.where,
                 hint="This says nothing about the checkpoint, so no older one was taken. Try "
-                f"again, or see 'seamark doctor {store}'.",
+                f"again, or see 'seamark doctor {shlex.quote(store)}'.",
             ) from error
     print_answer(document, lambda clean: _show(clean, store))
 
@@ -71,7 +73,7 @@ def _show(document: Document, url: str) -> None:
     print_paragraph("Nothing was changed.")
     is_damaged = any(not skipped["superseded"] for skipped in document["skipped"])
     if is_damaged and document["outcome"] != "fresh start":
-        print_hint(f"All that is damaged:  seamark verify {url} --read-data")
+        print_hint(f"All that is damaged:  seamark verify {shlex.quote(url)} --read-data")
 
 
 def _why(chosen: Document) -> str:

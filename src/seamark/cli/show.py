@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
@@ -50,9 +51,12 @@ def command(store: str, checkpoint: str) -> None:
     if any(sink["status"] == "Failed" for sink in document["sinks"].values()):
         print_hint("The next start of the pipeline commits a failed sink again.")
     if document["broken_chain"]:
-        print_hint(f"Which one would a start choose?  seamark recover {store} --explain")
+        print_hint(
+            f"Which one would a start choose?  seamark recover {shlex.quote(store)} --explain"
+        )
     else:
-        print_hint(f"Is every byte right?  seamark verify {store} {document['id']} --read-data")
+        words = shlex.join([store, str(document["id"])])
+        print_hint(f"Is every byte right?  seamark verify {words} --read-data")
 
 
 def _show(document: Document) -> None:

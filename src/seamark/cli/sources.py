@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from seamark import limits
+from seamark._common.files import require_no_link
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import elapsed_text, grouped, shortened
 from seamark.blobs.addresses import OBJECT_STORES
@@ -23,6 +24,7 @@ from seamark.cli.store_argument import opened_store
 from seamark.cli.table_check import TableCheck, options_by_source
 from seamark.errors import CheckpointNotFoundError, InvalidInputError, SeamarkError
 from seamark.manifest import CheckpointManifest
+from seamark.progress.rocksdb.first_look import require_readable
 from seamark.progress.store import SourceCheckpointStore
 from seamark.progress.urls import open_progress, rocksdb_path, rocksdb_url
 from seamark.reports.checkpoint_summary import positions
@@ -143,6 +145,8 @@ def _progress_url(url: str) -> str | None:
     if path is not None:
         require_path(path, "progress store")
         inside = f"{path}/{_IN_STORE}"
+        with translate_os_errors("looking at", inside):
+            require_no_link(inside)  # whoever made the store may have put it there
         if not _is_rocksdb(inside) and not _is_rocksdb(path) and _has_checkpoints(url):
             return None
         url = rocksdb_url(inside if _is_rocksdb(inside) else path)
@@ -151,6 +155,7 @@ def _progress_url(url: str) -> str | None:
         if folder.startswith("/"):
             require_path(folder, "progress store")
             _require_rocksdb(folder)
+            require_readable(folder)
     return url
 
 

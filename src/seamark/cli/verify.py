@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
 from collections import Counter
 from functools import partial
 
@@ -93,11 +94,13 @@ def _show(document: Document, url: str) -> None:
     if document["owner_problem"]:
         print_hint(document["owner_problem"])
     elif document["damaged"]:
-        print_hint(f"Which one would a start choose?  seamark recover {url} --explain")
+        print_hint(f"Which one would a start choose?  seamark recover {shlex.quote(url)} --explain")
     elif document["unreadable"]:
-        print_hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
+        print_hint(
+            f"That proves nothing about them. Try again, or: seamark doctor {shlex.quote(url)}"
+        )
     elif not document["data_read"]:
-        print_hint(f"To read every byte too:  seamark verify {url} --read-data")
+        print_hint(f"To read every byte too:  seamark verify {shlex.quote(url)} --read-data")
 
 
 def _depth(document: Document) -> str:

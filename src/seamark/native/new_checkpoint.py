@@ -18,7 +18,7 @@ import msgspec
 from seamark._common.checks import U16_MAX
 from seamark._common.json_documents import UNREADABLE
 from seamark.capture.batches import BatchAt
-from seamark.capture.checkpoint_contents import Chain, FileList, PlacedState, file_list_in, logs_of
+from seamark.capture.checkpoint_contents import Chain, FileList, PlacedState, file_list_of
 from seamark.capture.epoch_files import FILE_LIST, Captured
 from seamark.capture.file_index import FileIndex, StoredFile
 from seamark.capture.movers import LARGE, PACK_BYTES, Contents, DriverMover
@@ -171,7 +171,7 @@ def held_by(
             return HeldFiles()
         versions: dict[str, str] = {}
         for manifest in chain.manifests:
-            listed = file_list_in(logs_of(store, manifest))
+            listed = file_list_of(store, manifest)
             versions |= listed.taken if listed is not None else {}
         plan = planned(newest)
     except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now

@@ -10,6 +10,7 @@ Tests: ``tests/native/test_repartition.py``.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from seamark.spark.batch_log import (
     with_partitions,
 )
 from seamark.spark.failures import is_of_spark, said_by
+from seamark.spark.pinned_settings import require_known_settings
 from seamark.spark.session import spark_version
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
             f"an earlier change to {begun} partitions was interrupted, and has to be finished "
             "before another",
             where=url,
-            hint=f"Finish it: seamark spark repartition {url} {begun} --yes",
+            hint=f"Finish it: seamark spark repartition {shlex.quote(url)} {begun} --yes",
         )
     alone = {each.number: each for each in operators if has_one_partition(tree, each)}
     if alone and is_rocksdb(entry.conf):
@@ -137,6 +139,7 @@ def repartition(spark: SparkSession, directory: Directory, plan: Repartition, un
     are. :class:`DamageError` when the new batch is not whole or has other rows.
     """
     require_runner(spark_version(spark))
+    require_known_settings(Tree.of(directory), [plan.batch, plan.new_batch], spark)
     session: Any = spark.newSession()
     session.conf.set(FORMAT_VERSION, str(plan.format_version))  # Spark insists on it
     session.conf.set(_ADAPTIVE, "false")  # a partition without rows has to be written, too
@@ -238,7 +241,7 @@ def _require_whole(
                 f"state of operator {need.folder.operator}, partition {need.folder.partition} "
                 f"after batch {batch}: {need.problem}",
                 where=url,
-                hint=f"'seamark spark inspect {url}' shows what is wrong.",
+                hint=f"'seamark spark inspect {shlex.quote(url)}' shows what is wrong.",
             )
 
 

@@ -20,6 +20,7 @@ from seamark.capture.gap_lines import apply_gaps
 from seamark.capture.movers import Contents
 from seamark.capture.plans import install_plan
 from seamark.capture.restore import FetchAll, RestoredFiles, restore, restore_index
+from seamark.capture.unread_entries import forget_undeclared
 from seamark.checkpoint_dir.file_logs.source_log import moved
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
@@ -156,6 +157,7 @@ def restore_checkpoint(
 def _adapted(copy: LocalCopy, manifest: CheckpointManifest, wishes: RestoreOptions) -> int | None:
     """Apply the options to the copy; returns the batch that is replayed first, or None."""
     apply_gaps(copy, manifest.gaps, manifest.leaves or (), manifest.batch)
+    forget_undeclared(copy, manifest.batch)
     plan = planned(manifest)
     if wishes.without_plan and plan is not None:
         if not copy.batches("commits"):

@@ -7,6 +7,7 @@ is listed again and the newest batch taken instead.
 
 from __future__ import annotations
 
+import shlex
 import time
 import uuid
 from collections.abc import Callable
@@ -328,7 +329,7 @@ def _error_for(error: Exception, tree: Tree, asked: int | None, *, runs_on: bool
         return DamageError(
             "no whole batch could be taken, so nothing was stored",
             where=f"{tree.directory.url}: {what}",
-            hint=f"'seamark spark inspect {tree.directory.url}' shows what is wrong.",
+            hint=f"'seamark spark inspect {shlex.quote(tree.directory.url)}' shows what is wrong.",
         )
     commits = tree.batches("commits")
     kept = f"{commits[0]} to {commits[-1]}" if commits else "none"

@@ -6,6 +6,7 @@ Tests: ``tests/native/test_state_rows.py``.
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -177,7 +178,7 @@ def _part(keeper: Keeper, asked: StateRequest, entry: OffsetLogEntry) -> dict[st
     if asked.store is None and len(stores) > 1:
         raise InvalidInputError(
             f"operator {number} has several stores: which one?",
-            hint=f"Say --store-name with one of {', '.join(stores)}.",
+            hint=f"Say --store-name with one of {', '.join(map(shlex.quote, stores))}.",
         )
     return {"storeName": asked.store or stores[0]}
 
@@ -206,7 +207,7 @@ def _variable(keeper: Keeper, name: str | None) -> str:
         raise InvalidInputError(
             f"operator {number} keeps {len(known)} state variables: which one?",
             where=f"There are {variables}.",
-            hint=f"Say --state-var {known[0]}, for example.",
+            hint=f"Say --state-var {shlex.quote(known[0])}, for example.",
         )
     if name not in known:
         raise CheckpointNotFoundError(

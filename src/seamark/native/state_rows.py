@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
@@ -20,6 +21,7 @@ from seamark.checkpoint_dir.state_files import is_state
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.native.state_choice import FORMAT_VERSION, StateSelection
 from seamark.spark.failures import SparkFailure, is_of_spark, said_by
+from seamark.spark.pinned_settings import require_known_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,9 +37,12 @@ def state_frame(
     """The rows as a DataFrame; what Spark says against it comes as one of our errors.
 
     The settings of ``spark`` stay as they are. :class:`RefusedError` when Spark would read a schema
-    of another directory.
+    of another directory, :class:`DamageError` when its log names classes that are not Spark's.
     """
     require_schemas_inside(files, reading.keeper.operator.number)
+    first = reading.batch if reading.changes is None else reading.changes[0]
+    logged = [n for n in files.batches("offsets") if first <= n <= reading.batch]
+    require_known_settings(files, [*logged, *files.batches("offsets")[-1:]], spark)
     session = spark.newSession()
     # Spark takes this from the session, also where the directory was written otherwise
     session.conf.set(FORMAT_VERSION, str(reading.format_version))
@@ -71,7 +76,7 @@ def _error_for(said: SparkFailure, files: CheckpointFiles, reading: StateSelecti
             hint="Restore a snapshot of the directory and start the query on it with a newer "
             "Spark: its first batch writes the schema.",
         )
-    inspect = f"'seamark spark inspect {files.uri}' shows what is wrong."
+    inspect = f"'seamark spark inspect {shlex.quote(files.uri)}' shows what is wrong."
     if condition.startswith("CANNOT_LOAD_STATE_STORE") and _NO_SUCH_FILE.search(str(said)):
         return _gone(where, inspect, files, reading)
     if condition.startswith(

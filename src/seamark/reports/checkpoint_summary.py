@@ -21,7 +21,7 @@ from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, raise_if_missed, until_settled
 from seamark.store.inspection import scan
 from seamark.store.manifest_scan import ScannedCheckpoint
-from seamark.store.owner import UNCOUNTED, OutdatedOwner, known_pins, standing
+from seamark.store.owner import UNCOUNTED, OutdatedOwner, Owner, known_pins, standing
 from seamark.store.validation import LONGEST_CHAIN
 
 USABLE: Final = ("valid", "committing")
@@ -191,15 +191,15 @@ def chain_ids(checkpoint_id: int, summaries: Mapping[int, CheckpointSummary]) ->
     return chain
 
 
-def listing_document(store: CheckpointStore, summaries: dict[int, CheckpointSummary]) -> Document:
-    """What ``seamark list --json`` prints."""
-    pins = known_pins(store.owner())
+def listing_document(url: str, owner: Owner, summaries: dict[int, CheckpointSummary]) -> Document:
+    """What ``seamark list --json`` prints; the owner is of the moment of the summaries."""
+    pins = known_pins(owner)
     chains = _chain_sizes(summaries)
     rows = [_row(each, chains[each.id], pins.get(each.id, [])) for each in summaries.values()]
     usable = [row["id"] for row in rows if row["status"] in USABLE]
     problem = owner_problem(each.outdated_owner for each in summaries.values())
     return {
-        "store": store.url,
+        "store": url,
         "checkpoints": rows,
         # a start would choose none as long as nobody knows what was rolled back
         "newest_valid": max(usable, default=None) if problem is None else None,

@@ -6,14 +6,15 @@ Tests: ``tests/cli/test_commands.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from seamark._common.checks import U64_MAX
+from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore
-from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.inspection import scan
 from seamark.store.owner import live_pins
 from seamark.store.references import named_state
@@ -48,7 +49,7 @@ def resolve_id(store: CheckpointStore, text: str) -> int:
         f"no checkpoint is called {text!r}",
         where=store.url,
         hint="Give a number, the name of a pin, four or more characters of a UUID, or 'latest'. "
-        f"'seamark list {store.url}' shows what there is.",
+        f"'seamark list {shlex.quote(store.url)}' shows what there is.",
     )
 
 
@@ -62,17 +63,25 @@ def use_named(store: CheckpointStore, text: str, use: Callable[[CheckpointManife
 
     When that is pruned meanwhile, ``latest`` is a newer one.
     """
+    return use_ids(store, [text], lambda checkpoint_id: use(load(store, checkpoint_id)))
 
-    def look() -> T:
-        checkpoint_id = resolve_id(store, text)
+
+def use_ids(store: CheckpointStore, names: Iterable[str], use: Callable[..., T]) -> T:
+    """What a function makes of the ids of the checkpoints that a person means.
+
+    When it misses one, the names are looked up again: if they mean others now, as ``latest`` does
+    after a prune, it is called with those.
+    """
+    texts = list(names)
+    ids = [resolve_id(store, text) for text in texts]
+    for _ in range(TRIES):
         try:
-            return use(load(store, checkpoint_id))
+            return use(*ids)
         except CheckpointNotFoundError:
-            if text != "latest":
+            before, ids = ids, [resolve_id(store, text) for text in texts]
+            if ids == before:
                 raise
-            raise Overtaken from None
-
-    return until_settled(look, store.url)
+    raise pruned_too_fast(store.url)
 
 
 def _numbered(store: CheckpointStore, text: str) -> int:
@@ -83,7 +92,7 @@ def _numbered(store: CheckpointStore, text: str) -> int:
     raise CheckpointNotFoundError(
         f"there is no checkpoint {shown}: no id is that large",
         where=store.url,
-        hint=f"'seamark list {store.url}' shows which there are.",
+        hint=f"'seamark list {shlex.quote(store.url)}' shows which there are.",
     )
 
 
@@ -97,14 +106,14 @@ def load(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
             where=error.where,
             hint=error.hint
             if error.what.startswith("owner.json")
-            else f"'seamark recover {store.url} --explain' shows which checkpoint a start would "
-            "choose.",
+            else f"'seamark recover {shlex.quote(store.url)} --explain' shows which checkpoint a "
+            "start would choose.",
         ) from None
     if manifest is None:
         raise CheckpointNotFoundError(
             f"there is no checkpoint {checkpoint_id}",
             where=store.url,
-            hint=f"'seamark list {store.url}' shows which there are.",
+            hint=f"'seamark list {shlex.quote(store.url)}' shows which there are.",
         )
     return manifest
 
@@ -117,7 +126,7 @@ def _latest(store: CheckpointStore) -> int:
         raise DamageError(
             "no checkpoint of this store is whole",
             where="; ".join(f"{number}: {why}" for number, why in walk.skipped[:5]),
-            hint=f"'seamark recover {store.url} --explain' shows all.",
+            hint=f"'seamark recover {shlex.quote(store.url)} --explain' shows all.",
         )
     return walk.chosen_id
 

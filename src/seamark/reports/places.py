@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from urllib.parse import unquote, urlsplit
 
@@ -44,8 +45,8 @@ def refuse_spark_directory(url: str) -> None:
         raise CheckpointNotFoundError(
             "this is the checkpoint directory of a Spark query, not a store",
             where=url,
-            hint=f"'seamark spark inspect {url}' shows what is in it; 'seamark spark snapshot "
-            f"{url} STORE' takes it into a store.",
+            hint=f"'seamark spark inspect {shlex.quote(url)}' shows what is in it; "
+            f"'seamark spark snapshot {shlex.quote(url)} STORE' takes it into a store.",
         )
 
 

@@ -133,9 +133,11 @@ def prune(parts: StoreParts, rule: Retention, *, read_shared: bool = True) -> Re
     if any(not v.keep for v in _verdicts(candidates, owner, rule)):
         changed = _amended(parts, moved, doomed)
     _sweep(parts, changed)
-    named = {c.state for c in candidates if c.state is not None and c.checkpoint_id in doomed}
+    gone = frozenset(doomed)
+    pruned = [candidate for candidate in candidates if candidate.checkpoint_id in gone]
+    named = {candidate.state for candidate in pruned if candidate.state is not None}
     states, left_alone = parts.partitioned.drop_pruned(named, pruned=bool(doomed))
-    objects, why = _drop_objects(parts, [c for c in candidates if c.checkpoint_id in doomed])
+    objects, why = _drop_objects(parts, pruned)
     return Removed(len(doomed), states=states, objects=objects, left_alone=(*left_alone, *why))
 
 

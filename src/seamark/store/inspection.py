@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from seamark._common.checks import check_id
@@ -11,7 +11,14 @@ from seamark.manifest import CheckpointManifest
 from seamark.state import ReadStates
 from seamark.state.chains import Link, PartitionKey
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.consistent_read import Overtaken, is_pruned, until_settled
+from seamark.store.consistent_read import (
+    Overtaken,
+    history_of,
+    is_pruned,
+    raise_if_overtaken,
+    until_settled,
+    view_of,
+)
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests, scan_some
 from seamark.store.owner import Owner
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
@@ -53,6 +60,19 @@ def glance(store: StoreReader) -> Glance:
     """The pointer and the owner; for whoever waits for a store to change."""
     pointer = store._parts.manifests.read_pointer()
     return Glance(pointer, store._reading().read())
+
+
+def mark_of(store: StoreReader, newest: int) -> Hashable:
+    """Changes with a decision, a commit, a prune or a rollback; nothing is listed for it.
+
+    ``newest`` is the newest checkpoint that was seen. The pointer may fail to follow a decision, so
+    the id after that one is looked at as well.
+    """
+    parts = store._parts
+    entries = [parts.blobs.stat(parts.layout.manifest(number)) for number in (newest, newest + 1)]
+    versions = tuple(entry and entry.version for entry in entries)
+    pointer, owner = glance(store)
+    return pointer, view_of(owner), versions
 
 
 def scan_chosen(
@@ -178,6 +198,23 @@ def was_pruned(store: StoreReader, checkpoint_id: int, *, was_there: bool = True
     """Whether a checkpoint is gone for good; one that ``was_there`` is if it is not any more."""
     parts = store._parts
     return is_pruned(parts.manifests, store._reading(), checkpoint_id, was_there=was_there)
+
+
+def require_same_history(store: StoreReader, owner: Owner) -> Owner:
+    """The owner as it is now; :class:`Overtaken` when the store was claimed or rolled back since.
+
+    To be asked after all that an owner is to judge was read.
+    """
+    now = store._reading().read()
+    if history_of(now) != history_of(owner):
+        raise Overtaken
+    return now
+
+
+def require_listed(store: StoreReader, owner: Owner, ids: Sequence[int]) -> None:
+    """:class:`Overtaken` when ids that were listed, and not found, have been pruned since."""
+    if ids:
+        raise_if_overtaken(store._parts.manifests, store._reading(), owner, ids)
 
 
 def pruned_or(store: StoreReader, checkpoint_id: int, error: DamageError) -> SeamarkError:

@@ -13,12 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from seamark.errors import DamageError, SeamarkError
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
-from seamark.store.inspection import glance, is_writer_alive, scan_chosen, was_pruned
+from seamark.store.inspection import (
+    glance,
+    is_writer_alive,
+    require_same_history,
+    scan_chosen,
+    was_pruned,
+)
 from seamark.store.owner import UNCOUNTED, Owner, standing
 from seamark.ui.bounds import KEPT_POINTS, LIST_EVERY, NEWEST
 from seamark.ui.points import Point, point_of
@@ -38,6 +44,8 @@ class StoreState:
     """What is wrong with the store as a whole, such as an ``owner.json`` that cannot be read."""
 
 
+T = TypeVar("T")
+_NEVER: Final = float("-inf")
 _MAY_CHANGE: Final = 3
 """Of so many of the newest the sinks may be about to commit; of older ones that is rare."""
 
@@ -52,7 +60,10 @@ class StoreWatch:
         self._is_shared = is_shared
         self._opened: CheckpointStore | None = None
         self._lock = threading.Lock()
-        self._listed_at = float("-inf")
+        self._looking = threading.Lock()
+        self._untold = False
+        """Whether a look that :meth:`settled` has made found news."""
+        self._listed_at = _NEVER
         self._pointer: int | None = None
         self._points: dict[int, Point] = {}
         self.state = StoreState(url)
@@ -73,10 +84,31 @@ class StoreWatch:
 
     def look(self) -> bool:
         """Look once, and tell whether anything is new. I/O errors pass through."""
-        return until_settled(self._look, self.store.url)
+        url = self.store.url
+        with self._looking:
+            is_new = until_settled(self._look, url) or self._untold
+            self._untold = False
+        return is_new
+
+    def settled(self, use: Callable[[StoreState], T]) -> T:
+        """What a function makes of the state; of a newer one when it raises :class:`Overtaken`."""
+        url = self.store.url
+
+        def used() -> T:
+            state = self.state
+            try:
+                return use(state)
+            except Overtaken:
+                with self._looking:
+                    if self.state is state:  # otherwise somebody has looked meanwhile
+                        self._listed_at = _NEVER  # a prune may leave the pointer as it is
+                        self._untold |= until_settled(self._look, url)
+                raise
+
+        return until_settled(used, url)
 
     def _look(self) -> bool:
-        """:class:`Overtaken` when the newest one is pruned before it is read."""
+        """:class:`Overtaken` when the newest one is pruned, or all rolled back, while it reads."""
         store = self.store
         try:
             pointer, owner = glance(store)
@@ -85,35 +117,38 @@ class StoreWatch:
         before = self.state
         alive = is_writer_alive(store, owner)
         is_due = time.monotonic() - self._listed_at >= LIST_EVERY
+        listed_at = self._listed_at
         if pointer is None or is_due or owner != before.owner or before.damage is not None:
-            ids = store.list_ids()
-            self._listed_at = time.monotonic()
-        elif pointer != self._pointer:
-            ids = self._with_new(store, before.ids, pointer, owner)
-        else:
+            ids, listed_at = store.list_ids(), time.monotonic()
+        elif pointer == self._pointer:
             ids = list(before.ids)
+        elif (came := self._came(store, before.ids, pointer, owner)) is not None:
+            ids = [*before.ids, *came]
+        else:
+            ids, listed_at = store.list_ids(), time.monotonic()
         ids = [i for i in ids if standing(owner, i) not in UNCOUNTED]
         fresh = self._read_newest(ids, owner, _MAY_CHANGE if not is_due else NEWEST)
         if ids and ids[-1] not in self._points and was_pruned(store, ids[-1]):
             raise Overtaken
-        self._pointer = pointer
         if ids != list(before.ids):
             ids = self._with_missed(ids, owner)
+        if listed_at != self._listed_at or fresh or ids != list(before.ids):
+            require_same_history(store, owner)
+        self._pointer, self._listed_at = pointer, listed_at
         state = StoreState(store.url, owner, tuple(ids), frozenset(ids), alive)
         return self._became(state) or fresh
 
-    def _with_new(
+    def _came(
         self, store: CheckpointStore, ids: Sequence[int], pointer: int, owner: Owner
-    ) -> list[int]:
-        """The ids with those that came since; a listing where these are many or the pointer odd."""
+    ) -> list[int] | None:
+        """The ids of those that came since; None when these are many or the pointer odd."""
         newest = ids[-1] if ids else 0
         if not 0 < pointer - newest <= NEWEST:
-            self._listed_at = time.monotonic()
-            return store.list_ids()
+            return None
         wanted = range(newest + 1, pointer + 1)
         came = {one.checkpoint_id: point_of(one) for one in scan_chosen(store, wanted, owner)}
         self._remember(came)
-        return [*ids, *came]
+        return [*came]
 
     def _with_missed(self, ids: Sequence[int], owner: Owner) -> list[int]:
         """The ids with those that newer ones build on, and that are there although not listed.

@@ -20,7 +20,7 @@ from seamark.reports.checkpoint_summary import listing_document, summary_of
 from seamark.reports.difference import difference
 from seamark.reports.document import Document
 from seamark.reports.named_checkpoints import use_named
-from seamark.store.inspection import scan_chosen
+from seamark.store.inspection import require_listed, require_same_history, scan_chosen
 from seamark.store.owner import known_pins
 from seamark.ui.bounds import MOST_POINTS, ROWS
 from seamark.ui.directory_watch import DirectoryWatch
@@ -28,7 +28,7 @@ from seamark.ui.history import history_document, table_rows, window_of
 from seamark.ui.overview import directory_row, looking, not_answering, store_row, trouble
 from seamark.ui.places import Place
 from seamark.ui.points import Point, bytes_of
-from seamark.ui.store_watch import StoreWatch
+from seamark.ui.store_watch import StoreState, StoreWatch
 
 _ID: Final = re.compile(r"[0-9]{1,19}")
 
@@ -183,21 +183,25 @@ async def listing(place: Place, before: int | None) -> Document:
     """What ``seamark list --json`` prints, of one page of checkpoints."""
     watch = store_of(place)
 
-    def read() -> Document:
-        state = watch.state
+    def read(state: StoreState) -> Document:
+        if state.damage is not None:
+            raise state.damage
         end = len(state.ids) if before is None else bisect_left(state.ids, before)
         ids = state.ids[max(0, end - ROWS) : end][::-1]
         found = {
             one.checkpoint_id: replace(summary_of(one), new_bytes=bytes_of(one))
             for one in scan_chosen(watch.store, ids, state.owner)
         }
-        document = listing_document(watch.store, found)
+        require_listed(watch.store, state.owner, [i for i in ids if i not in found])
+        owner = require_same_history(watch.store, state.owner)
+        document = listing_document(watch.store.url, owner, found)
         for row in document["checkpoints"]:  # chains may reach beyond the page
             row["full_bytes"] = found[row["id"]].restore_bytes
             del row["referenced_bytes"]
         return document | {"total": len(state.ids), "before": ids[-1] if end > ROWS else None}
 
-    return await place.answers.get(("list", before, watch.state.ids[-1:]), read)
+    ask = partial(watch.settled, read)
+    return await place.answers.get(("list", before, place.revision), ask)
 
 
 async def checkpoint(place: Place, number: int) -> Document:

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.native.restore import RestoredDirectory, restore_directory
+from seamark.native.snapshot import take_snapshot
+from seamark.store import open_store
 from tests.cli.support.running import Cli
 from tests.cli.support.stores import flip
 from tests.native.support.rewinds import make_directory, make_sink
@@ -25,6 +29,32 @@ def restore(cli: Cli, tmp_path: Path) -> tuple[object, ...]:
     store = tmp_path / "store"
     assert cli("spark", "snapshot", tmp_path / "checkpoint", store, "--batch", BATCH) == 0, cli.err
     return ("spark", "restore", store, 1, tmp_path / "new")
+
+
+def test_the_newest_that_is_pruned_before_it_is_restored_is_another_one(
+    cli: Cli, tmp_path: Path, restore: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go_on() -> None:
+        with open_store(tmp_path / "store") as running:
+            here = LocalDirectory(str(tmp_path / "checkpoint"))
+            take_snapshot(here, running, batch=BATCH + 1, full=True)
+            running.prune(1)
+
+    pending = [go_on]
+
+    def overtaken(*given: Any) -> RestoredDirectory:
+        if pending:
+            pending.pop()()
+        return restore_directory(*given)
+
+    monkeypatch.setattr("seamark.cli.spark.restore.restore_directory", overtaken)
+    latest = ("spark", "restore", tmp_path / "store", "latest", tmp_path / "new")
+    make_sink(tmp_path / "out")
+    told = cli.document(*latest, "--file-sink", tmp_path / "out")
+    assert told["batch"] == BATCH + 1
+    names = {path.name for path in (tmp_path / "out" / "_spark_metadata").iterdir()}
+    assert "4" in names
+    assert names.isdisjoint({"5", "6"})
 
 
 def id_in(folder: Path) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
-from typing import Final
+from contextlib import closing, nullcontext
+from typing import Final, NamedTuple
 
 import click
 
@@ -26,7 +26,8 @@ from seamark.native.restore import RestoreOptions, require_empty, restore_direct
 from seamark.native.rewind.rewind import SinkPlan, rewind_sink
 from seamark.native.sink_tables import table_at, way_back
 from seamark.native.table_log import TableAt
-from seamark.reports.named_checkpoints import load_named
+from seamark.reports.named_checkpoints import use_named
+from seamark.store import CheckpointStore
 
 _LOOK: Final = (
     " --table PATH looks into a Delta or Iceberg table for what it has seen, and says which of its "
@@ -66,19 +67,37 @@ def command(
     of them, and some sinks drop batches whose numbers they know. So say what the sink is:
     --query-id, --file-sink, or --table to look it up.
     """
-    with ExitStack() as stack:
-        source = stack.enter_context(opened_store(store))
-        target = stack.enter_context(opened_directory(path))
-        manifest = load_named(source, checkpoint)
-        moved = _pairs(move_input)
+    asked = _Asked(_pairs(move_input), file_sink, query_id, table, without_plan)
+    with opened_store(store) as source, opened_directory(path) as target:
         require_empty(target)
-        batch = manifest.batch
-        table_state = _looked_up(table, manifest) if table is not None else None
-        if query_id is None and file_sink is not None:
-            query_id = "keep"
-        decided = _decided(query_id, table_state, batch, target.url)
-        log = stack.enter_context(opened_sink_log(file_sink, batch)) if file_sink else None
-        wishes = RestoreOptions(decided == "new", moved, without_plan)
+        document, table_state = use_named(
+            source, checkpoint, lambda manifest: _restored(source, manifest, target, asked)
+        )
+    print_answer(document, lambda clean: _show(clean, table_state))
+
+
+class _Asked(NamedTuple):
+    """The options of the command."""
+
+    moved: dict[str, str]
+    file_sink: str | None
+    query_id: str | None
+    table: str | None
+    without_plan: bool
+
+
+def _restored(
+    source: CheckpointStore, manifest: CheckpointManifest, target: Directory, asked: _Asked
+) -> tuple[Document, TableAt | None]:
+    """Write the directory; :class:`CheckpointNotFoundError` when a prune overtakes it."""
+    batch, file_sink = manifest.batch, asked.file_sink
+    table = _looked_up(asked.table, manifest) if asked.table is not None else None
+    query_id = asked.query_id
+    if query_id is None and file_sink is not None:
+        query_id = "keep"
+    decided = _decided(query_id, table, batch, target.url)
+    wishes = RestoreOptions(decided == "new", asked.moved, asked.without_plan)
+    with opened_sink_log(file_sink, batch) if file_sink else nullcontext() as log:
         rewind = _SinkRewind(log, target) if log is not None else None
         try:
             with progress_bar("restoring", None, of_bytes=True) as advance:
@@ -94,26 +113,25 @@ def command(
                     f"entries are in {rewind.aside}: move them back, or restore once more."
                 )
             raise
-        aside = rewind.aside if rewind is not None else None
-        document: Document = {
-            "id": done.checkpoint_id,
-            "batch": done.batch,
-            "path": target.url,
-            "files": done.files,
-            "bytes": done.size,
-            "replays": done.replays,
-            "query_id": decided,
-            "file_sink": file_sink,
-            "aside": aside,
-            "table": table_state
-            and {
-                "kind": table_state.kind,
-                "path": table_state.url,
-                "newest_batch": table_state.newest_batch,
-                "version_before": table_state.version,
-            },
-        }
-    print_answer(document, lambda clean: _show(clean, table_state))
+    document: Document = {
+        "id": done.checkpoint_id,
+        "batch": done.batch,
+        "path": target.url,
+        "files": done.files,
+        "bytes": done.size,
+        "replays": done.replays,
+        "query_id": decided,
+        "file_sink": file_sink,
+        "aside": rewind.aside if rewind is not None else None,
+        "table": table
+        and {
+            "kind": table.kind,
+            "path": table.url,
+            "newest_batch": table.newest_batch,
+            "version_before": table.version,
+        },
+    }
+    return document, table
 
 
 def _looked_up(table: str, manifest: CheckpointManifest) -> TableAt:

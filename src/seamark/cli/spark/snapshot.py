@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,7 +71,8 @@ def snapshot_command(
             return
         if batch is not None and taken.is_new:
             print_hint(f"It is the newest checkpoint now: 'latest' means batch {taken.batch}.")
-        print_hint(f"Restore it with: seamark spark restore {store} {taken.checkpoint_id} NEW_PATH")
+        words = shlex.join([store, str(taken.checkpoint_id)])
+        print_hint(f"Restore it with: seamark spark restore {words} NEW_PATH")
 
 
 def snapshot_document(taken: Snapshot) -> Document:

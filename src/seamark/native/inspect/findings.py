@@ -37,6 +37,7 @@ class Code(StrEnum):
     OFFSETS_GAP = "offsets-gap"
     OFFSETS_PREVIOUS_MISSING = "offsets-previous-missing"
     OFFSETS_BACKWARDS = "offsets-backwards"
+    SETTINGS_FOREIGN = "settings-foreign"
     COMMIT_UNREADABLE = "commit-unreadable"
     COMMITS_GAP = "commits-gap"
     COMMIT_WITHOUT_OFFSETS = "commit-without-offsets"

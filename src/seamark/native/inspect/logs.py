@@ -22,6 +22,7 @@ from seamark.spark.batch_log import (
     parse_commit,
     parse_offsets,
 )
+from seamark.spark.pinned_settings import foreign_setting
 
 _MOST_READ: Final = 250
 """Newest entries of each log that are read; Spark keeps 100 unless configured otherwise."""
@@ -96,6 +97,7 @@ def read_logs(listing: CachedListing) -> Logs:
     findings += _offset_gaps(logs, stateful)
     findings += _commit_gaps(logs)
     findings += _backwards(logs.entries)
+    findings += _foreign_settings(logs.entries)
     return logs
 
 
@@ -264,6 +266,21 @@ def _commit_gaps(logs: Logs) -> Iterator[Finding]:
             f"{logs.planned} was planned after",
             f"A restart runs batch {logs.planned} and takes those before it for done.",
         )
+
+
+def _foreign_settings(entries: dict[int, OffsetLogEntry]) -> Iterator[Finding]:
+    """The newest entry for each setting that Spark's own classes do not explain."""
+    told: set[str] = set()
+    for number in sorted(entries, reverse=True):
+        why = foreign_setting(entries[number].text)
+        if why is not None and why not in told:
+            told.add(why)
+            yield warning(
+                Code.SETTINGS_FOREIGN,
+                f"offsets/{number}",
+                f"a setting is not one that Spark writes there: {why}",
+                "Start the query on it only if the class is yours: Spark makes an object of it.",
+            )
 
 
 def _backwards(entries: dict[int, OffsetLogEntry]) -> Iterator[Finding]:

@@ -46,39 +46,42 @@ def copy_findings(
     """
     neighbours = _Neighbours()
     changed = {f.path for f in learned.findings if f.code == Code.HADOOP_CHECKSUM}
-    for copies in _equal(state, learned).values():
+    for copies in _equal(state, learned):
         copies.sort(key=lambda copy: (copy.file.version, copy.store.folder.partition))
         first = copies[0]
         own: dict[str, list[_Copy]] = {}  # by the store's folder, in the order of versions
+        places: list[int] = []  # of each copy among those of its store
         for copy in copies:
-            own.setdefault(copy.store.folder.path, []).append(copy)
-        between = {path: _other_zips(each) for path, each in own.items()}
+            twins = own.setdefault(copy.store.folder.path, [])
+            places.append(len(twins))
+            twins.append(copy)
         for copy in copies[1:]:
-            here = copy.store.folder.path
             is_other = copy.store is not first.store
-            if is_other or (copy.file.extension == "zip" and _came_back(copy, own[here], between)):
+            twins = own[copy.store.folder.path]
+            if is_other or (copy.file.extension == "zip" and _came_back(copy, twins, neighbours)):
                 yield _duplicated(first, copy)
-        for copy in copies:
+        for copy, at in zip(copies, places, strict=True):
             twins = own[copy.store.folder.path]
             why = None
             # state that did not change gives the same snapshot again
             if len(twins) > 1 and copy.file.extension != "snapshot":
                 why = _replaced(listing, copy, changed, strange, neighbours)
             if why is not None:
-                yield _repeated(_nearest(twins, copy), copy, why)
+                yield _repeated(_nearest(twins, at), copy, why)
 
 
-def _nearest(twins: list[_Copy], copy: _Copy) -> _Copy:
-    """The one of the same store whose version is next to it."""
-    at = bisect_left(twins, copy.file.version, key=lambda other: other.file.version)
-    while twins[at] is not copy:  # format 2 may have several of one version
-        at += 1
+def _nearest(twins: list[_Copy], at: int) -> _Copy:
+    """The one of the same store whose version is next to that of the one at this place."""
+    version = twins[at].file.version
     beside = [*twins[max(at - 1, 0) : at], *twins[at + 1 : at + 2]]
-    return min(beside, key=lambda other: abs(other.file.version - copy.file.version))
+    return min(beside, key=lambda other: abs(other.file.version - version))
 
 
-def _equal(state: State, learned: ReadState) -> dict[tuple[int, str, str, bytes], list[_Copy]]:
-    """The files that were read and change something: operator, store, kind and bytes → files."""
+def _equal(state: State, learned: ReadState) -> Iterator[list[_Copy]]:
+    """The files that were read, change something and have equals: those that equal each other.
+
+    They are of one operator, one of its stores, and one kind.
+    """
     groups: dict[tuple[int, str, str, bytes], list[_Copy]] = {}
     for store in state.stores:
         for file in store.all_files:
@@ -87,25 +90,14 @@ def _equal(state: State, learned: ReadState) -> dict[tuple[int, str, str, bytes]
                 continue
             kind = store.folder.operator, store.folder.store, file.extension, digest
             groups.setdefault(kind, []).append(_Copy(store, file))
-    return groups
+    return (copies for copies in groups.values() if len(copies) > 1)
 
 
-def _other_zips(copies: list[_Copy]) -> list[int]:
-    """The versions of their store that have a snapshot which is none of these, ascending."""
-    same = {copy.file for copy in copies}
-    files = copies[0].store.all_files
-    return sorted({f.version for f in files if f.extension == "zip" and f not in same})
-
-
-def _came_back(copy: _Copy, own: list[_Copy], between: Mapping[str, list[int]]) -> bool:
+def _came_back(copy: _Copy, twins: list[_Copy], neighbours: _Neighbours) -> bool:
     """Whether a snapshot between differs: RocksDB never has the same files twice after a change."""
-    version = copy.file.version
-    at = bisect_left(own, version, key=lambda other: other.file.version)
-    if at == 0:
-        return False
-    others = between[copy.store.folder.path]
-    after = bisect_right(others, own[at - 1].file.version)
-    return after < len(others) and others[after] < version
+    at = bisect_left(twins, copy.file.version, key=lambda other: other.file.version)
+    # the one before it is its equal, unless another one lies between the two
+    return at > 0 and neighbours.of(copy)[0].version > twins[at - 1].file.version
 
 
 def _replaced(

@@ -12,7 +12,7 @@ import msgspec
 from seamark._common.json_documents import UNREADABLE
 from seamark._redaction import Redactor
 from seamark.capture.plans import position_in, possible_lines
-from seamark.checkpoint_dir.file_logs.compactions import entry_name, parse_names
+from seamark.checkpoint_dir.file_logs.compactions import entry_name, entry_number, parse_names
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log, log_problems
 from seamark.native.inspect.cached_listing import CachedListing, numbers_in
 from seamark.native.inspect.findings import Code, Finding, Severity, damage, shown
@@ -176,8 +176,9 @@ def _lines_of(entry: OffsetLogEntry, all_newest: NewestEntries) -> dict[str, set
 
 def _empty_entries(listing: CachedListing, folder: str) -> list[str]:
     """Entries without a byte, as only a file source's log that is damaged has them."""
-    names = [name for name in _names(listing, folder) if parse_names([name]).newest >= 0]
-    return [name for name in names if not listing.is_there(f"sources/{folder}/{name}")]
+    names = _names(listing, folder)
+    empty = [name for name in names if not listing.is_there(f"sources/{folder}/{name}")]
+    return [name for name in empty if entry_number(name) is not None]
 
 
 # what is wrong
@@ -214,12 +215,12 @@ def _log_problems(
     logs = frozenset(files)
     for folder in sorted(listing.names("sources")):
         here = f"sources/{folder}"
-        names, empty = _names(listing, folder), _empty_entries(listing, folder)
+        empty = _empty_entries(listing, folder)
         for name in empty:
             what = f"entry {name} of source {folder}'s log is empty"
             yield _damaged(Code.SOURCE_LOG_DAMAGED, f"{here}/{name}", what, _stops(here, name))
         if folder in logs or (empty and _looks_like_files(entry, folder)):
-            yield from _log_findings(listing, folder, [n for n in names if n not in empty], empty)
+            yield from _log_findings(listing, folder, frozenset(empty))
 
 
 def _stops(here: str, name: str) -> str:
@@ -260,11 +261,9 @@ def _missing(
             yield _damaged(Code.SOURCE_LOG_MISSING, path, what, error)
 
 
-def _log_findings(
-    listing: CachedListing, folder: str, names: list[str], known: list[str]
-) -> Iterator[Finding]:
+def _log_findings(listing: CachedListing, folder: str, empty: frozenset[str]) -> Iterator[Finding]:
     here = f"sources/{folder}"
-    log = parse_names(names)
+    log = parse_names(name for name in _names(listing, folder) if name not in empty)
     base = log.compacted[-1] if log.compacted else -1
     after = [at for at in log.plain if at > base]
     if log.newest - base - len(after) > _MOST_ENTRIES:
@@ -280,7 +279,7 @@ def _log_findings(
             return
         if size > _LARGEST_READ:
             return
-    newest = [entry_name(at, False) for at in after] + [entry_name(base, True)] * (base >= 0)
+    newest = {entry_name(at, at == base) for at in (*after, base) if at >= 0}
     # nothing reads what is older than the newest compactions
     recent = [entry_name(at, False) for at in log.plain if at > base - _STILL_READ]
     recent += [entry_name(at, True) for at in log.compacted[-3:]]
@@ -291,7 +290,7 @@ def _log_findings(
         return text if text is not None else ""
 
     for problem in log_problems(recent, read):
-        if problem.name in known:
+        if problem.name in empty:
             continue  # reported already: it is empty
         path = f"{here}/{problem.name}"
         severity = _SEVERITY.get(problem.code, Severity.DAMAGE)

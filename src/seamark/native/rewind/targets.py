@@ -19,9 +19,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 
 from seamark._common.text import ranges_text
-from seamark.capture.checkpoint_contents import logs_of
+from seamark.capture.checkpoint_contents import contents_of
+from seamark.capture.unpack_budget import UnpackBudget
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
@@ -36,6 +38,7 @@ from seamark.native.rewind.rewind import (
     possible_batches,
 )
 from seamark.store import CheckpointStore
+from seamark.store.index_parts import LOG
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ class SharedHistory:
 def shared_history(tree: Tree, store: CheckpointStore) -> SharedHistory:
     """Compare a directory with every checkpoint that a store has of its query."""
     query_id = query_before(tree)
-    known = _Entries(behind(tree, found_barrier(tree)))
+    known, budget = _Entries(behind(tree, found_barrier(tree))), UnpackBudget()
     own = [each for each in _manifests(store) if query_of(each) == query_id]
     proven: dict[int, CheckpointManifest] = {}
     doubts: dict[int, str] = {}
@@ -147,7 +150,8 @@ def shared_history(tree: Tree, store: CheckpointStore) -> SharedHistory:
     # whatever can prove a checkpoint is of a later batch
     for each in sorted(own, key=lambda m: (m.batch, m.checkpoint_id), reverse=True):
         batch = each.batch
-        held = _compared(store, each, known, is_parent=each.checkpoint_id in parents)
+        is_parent = each.checkpoint_id in parents
+        held = _compared(store, each, known, budget, is_parent=is_parent)
         if isinstance(held, str):
             doubts.setdefault(batch, held)
             continue
@@ -172,7 +176,7 @@ def query_of(manifest: CheckpointManifest) -> str | None:
 
 
 class _Entries:
-    """The logs of the directory's history, by path, as far as they are known."""
+    """SHA-256 of the logs of the directory's history, by path, as far as they are known."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -181,17 +185,26 @@ class _Entries:
     def get(self, path: str) -> bytes | None:
         if path not in self._found and path in self._tree.entries:
             text = self._tree.read_text(path)
-            self._found[path] = None if text is None else text.encode()
+            self._found[path] = None if text is None else _digest(text)
         return self._found.get(path)
 
     def add(self, entries: Mapping[str, bytes]) -> None:
-        for path, data in entries.items():
+        for path, digest in entries.items():
             if self.get(path) is None:
-                self._found[path] = data
+                self._found[path] = digest
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode()).digest()
 
 
 def _compared(
-    store: CheckpointStore, manifest: CheckpointManifest, known: _Entries, *, is_parent: bool
+    store: CheckpointStore,
+    manifest: CheckpointManifest,
+    known: _Entries,
+    budget: UnpackBudget,
+    *,
+    is_parent: bool,
 ) -> dict[str, bytes] | str:
     """The entries of a checkpoint that is of the history, or why it is not known to be."""
     batch = manifest.batch
@@ -203,20 +216,29 @@ def _compared(
     )
     if not is_parent and known.get(here) is None and following is None:
         return unproven
-    held = _entries_of(store, manifest)
-    if any(known.get(path) not in (None, data) for path, data in held.items()):
+    held = _entries_of(store, manifest, budget)
+    if any(known.get(path) not in (None, digest) for path, digest in held.items()):
         return f"{name}, but of another history: the directory has run this batch differently"
     is_same = here in held and known.get(here) == held[here]
     return held if is_parent or is_same or _is_continued(manifest, following) else unproven
 
 
-def _entries_of(store: CheckpointStore, manifest: CheckpointManifest) -> dict[str, bytes]:
-    """What a checkpoint holds of Spark's logs; nothing when it cannot be read."""
+def _entries_of(
+    store: CheckpointStore, manifest: CheckpointManifest, budget: UnpackBudget
+) -> dict[str, bytes]:
+    """SHA-256 of what a checkpoint holds of Spark's logs; nothing when it cannot be read.
+
+    Entries of its batch and of those beside it are unpacked, and no others: it holds none.
+    """
+    numbers = range(manifest.batch - 1, manifest.batch + 2)
+    paths = {f"{log}/{number}" for log in ("offsets", "commits") for number in numbers}
+    held: dict[str, bytes] = {}
     try:
-        logs = logs_of(store, manifest)
+        for _, _, digests in contents_of(store, manifest, only=LOG, paths=paths, budget=budget):
+            held |= digests
     except (DamageError, CheckpointNotFoundError):
         return {}
-    return {p: data for p, data in logs.items() if p.startswith(("offsets/", "commits/"))}
+    return held
 
 
 def _is_continued(manifest: CheckpointManifest, following: bytes | None) -> bool:
@@ -225,7 +247,7 @@ def _is_continued(manifest: CheckpointManifest, following: bytes | None) -> bool
         plan = planned(manifest)
     except DamageError:
         return False
-    return plan is not None and plan.offsets.encode() == following
+    return plan is not None and _digest(plan.offsets) == following
 
 
 def _manifests(store: CheckpointStore) -> Iterator[CheckpointManifest]:
