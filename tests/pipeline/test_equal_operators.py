@@ -85,7 +85,14 @@ def split(spark: SparkSession, tmp_path: Path) -> Split:
     return Split(spark, tmp_path)
 
 
-@pytest.mark.parametrize("case", ["table in memory", "table", "generator"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "case",
+    [
+        "generator",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("table in memory", "table")),
+    ],
+)
 def test_equal_operators_that_change_places_are_refused_or_keep_their_own_state(
     split: Split, case: str
 ) -> None:

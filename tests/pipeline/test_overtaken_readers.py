@@ -114,7 +114,7 @@ VISITS = [
     go_on_and_prune,
     pytest.param(prune_around_a_pin, marks=pytest.mark.slow),
     pytest.param(only_prune, marks=pytest.mark.slow),
-    go_back,
+    pytest.param(go_back, marks=pytest.mark.slow),
 ]
 
 

@@ -108,7 +108,11 @@ DIFFERENT: dict[str, Made] = {
 }
 
 
-@pytest.mark.parametrize("operator", [counted, once, paired])
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    "operator",
+    [counted, *(pytest.param(other, marks=pytest.mark.slow) for other in (once, paired))],
+)
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_equal_operators_are_described_by_the_rows_that_reach_them_in_any_order(
     rows: DataFrame, case: str, operator: Callable[[DataFrame], DataFrame]

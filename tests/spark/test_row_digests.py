@@ -141,6 +141,7 @@ def test_a_digest_is_the_same_in_every_version_that_has_this_formula(spark: Spar
     assert (FORMULA, digest_of(rows)) == (2, RowDigest(2, "eee0b2728f279e7da0bdcb11d0653c71"))
 
 
+@pytest.mark.slow
 def test_a_row_of_very_many_columns_has_a_digest(spark: SparkSession) -> None:
     wide = spark.range(2).selectExpr(*(f"id + {n} AS c{n}" for n in range(700)))
     other = wide.withColumn("c699", f.lit(0).cast("bigint"))
