@@ -112,6 +112,8 @@ def run_in(root: Path, words: list[str], *, is_json: bool) -> tuple[int, str, st
     return code, *told
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("field", FIELDS)
 def test_an_odd_value_in_a_snapshot_restores_or_says_why_it_does_not(
     tmp_path: Path, field: str

@@ -52,6 +52,8 @@ def test_a_table_withstands(attack: Attack, dsn: str) -> None:
     attack(TableWorld(dsn))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("attack", "broken"),
     FALLS_TO,
