@@ -44,7 +44,7 @@ demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the
 
 test: .venv/servers.stamp ## run the tests, also those in one warm Spark
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not warm and not spark and not slow and not chaos and not integration" $(ARGS)
-	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not slow and not chaos" $(WARM) $(ARGS)
+	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not spark and not slow and not chaos" $(WARM) $(ARGS)
 
 test-spark: .venv/servers.stamp ## run the long tests: crashes at every I/O, real kills, a cluster, the demo
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "(spark or slow) and not chaos and not integration" $(ARGS)

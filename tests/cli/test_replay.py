@@ -78,6 +78,7 @@ def test_the_programs_of_the_page_run_and_print_what_it_says(
     assert tree_of(shop / "checkpoints", shop / "large", shop / "customers") == before
 
 
+@pytest.mark.slow
 def test_a_changed_program_is_compared_and_the_exit_code_tells(cli: Cli, shop: Path) -> None:
     assert cli("replay", "checkpoints", "2", "--with", "changed.py:pipeline") == 3
     words = " ".join(cli.out.split())

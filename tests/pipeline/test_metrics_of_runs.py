@@ -237,6 +237,7 @@ def declared(watched: Watched, sink: FileSink, **options: Any) -> Pipeline:
     return p
 
 
+@pytest.mark.slow
 def test_a_sink_that_fails_is_told_while_the_checkpoint_stands(watched: Watched) -> None:
     received = Received()
     options = {"commit_tries": 2, "tracer_provider": received.provider}
@@ -308,6 +309,7 @@ def test_whoever_receives_spans_and_fails_stops_no_epoch_of_a_run(watched: Watch
     assert all(shown(watched.root).values())
 
 
+@pytest.mark.slow
 def test_a_sink_makes_its_own_spans_inside_of_the_step(watched: Watched) -> None:
     received = Received()
 

@@ -122,6 +122,7 @@ def test_one_call_tells_what_a_walk_through_the_plan_tells(
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_where_the_class_cannot_be_compiled_plans_are_checked_all_the_same(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -300,6 +300,7 @@ def test_a_plan_that_is_not_deterministic_is_the_reason_that_is_given(
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_rows_that_a_source_has_lost_or_changed_are_the_reason_that_is_given(
     own_shop: World, scratch: Path
 ) -> None:
@@ -319,6 +320,7 @@ def test_rows_that_a_source_has_lost_or_changed_are_the_reason_that_is_given(
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -> None:
     from pyspark.sql import functions as f
 
@@ -337,6 +339,7 @@ def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_rows_that_go_with_a_lost_executor_are_said_to_be_lost(
     shop: World, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,6 +433,7 @@ def test_damaged_state_is_an_error_and_never_another_result(
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_rows_of_an_epoch_that_is_pruned_meanwhile_are_given_without_its_state(
     spark: SparkSession, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def test_outputs_with_a_state_of_their_own_have_the_same_rows_whatever_the_sessi
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_no_filter_on_shared_rows_or_in_a_function_loses_what_is_no_number(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
