@@ -8,9 +8,15 @@ import pytest
 
 from seamark.capture.declared_inputs import DeclaredInput
 from seamark.capture.gap_lines import apply_gaps
-from seamark.capture.unread_entries import forget_undeclared, forget_unread, require_declared_batch
+from seamark.capture.unread_entries import (
+    forget_undeclared,
+    forget_unread,
+    plan_again,
+    require_declared_batch,
+)
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import DamageError, RefusedError
+from seamark.spark.batch_log import Plan
 from seamark.spark.kafka.subscriptions import Subscription
 
 INSIDE, OUTSIDE = "file:///data/in", "file:///home/secret"
@@ -110,6 +116,20 @@ def test_of_a_directory_of_any_query_entries_after_the_batch_are_removed(tmp_pat
     kafka.write("sources/0/0", b'v1\n{"mine":{"0":0}}')
     forget_undeclared(kafka, 1)
     assert entries(kafka) == {"0"}
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_a_plan_takes_the_place_of_all_that_spark_has_noted_for_its_batch(
+    tmp_path: Path, batch: int
+) -> None:
+    here = 0 if batch == 0 else 2
+    spark = [f"{number}" for number in range(here, here + 3)]
+    copy = restored(tmp_path, *([] if batch == 0 else ["0", "1"]), *spark)
+    copy.write(f"offsets/{batch}", f'v1\n{{}}\n{{"logOffset":{here + 2}}}'.encode())
+    earlier = Plan(f'v1\n{{}}\n{{"logOffset":{here}}}', {f"sources/0/{here}": f"v1\n{line(here)}"})
+    plan_again(copy, batch, earlier, [FILES])
+    assert entries(copy) == {f"{number}" for number in range(here + 1)}
+    assert copy.read_text(f"offsets/{batch}") == earlier.offsets
 
 
 def test_a_gap_of_a_later_epoch_does_not_change_a_plan_that_was_checked(tmp_path: Path) -> None:

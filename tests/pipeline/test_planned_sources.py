@@ -164,6 +164,34 @@ def test_an_epoch_that_a_sink_shows_never_runs_again_on_a_replaced_file(
         build().run()
 
 
+def test_a_file_that_spark_has_noted_for_an_earlier_epoch_than_its_plan_is_read_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def run() -> None:
+        p = Pipeline("rows", tmp_path / "store")
+        stream = spark.readStream.schema("v string").option("maxFilesPerTrigger", 1)
+        a, b = (p.source(name, stream.json(str(tmp_path / name))) for name in "ab")
+        p.sink("out", a.union(b), FileSink(tmp_path / "out"))
+        p.run()
+
+    def add(name: str, age: int) -> None:
+        file = put_file(tmp_path / name[0], int(name[1:]), [{"v": name}])
+        os.utime(file, (1_700_000_000 - age,) * 2)
+
+    for age, name in enumerate(("a2", "a1", "a0", "b0"), 10):
+        add(name, age)
+    run()
+    add("a3", 5)
+    add("b1", 5)
+    run()
+    add("b2", 9)  # as a file that was moved there: epoch 3 would take it in
+    damaged = tmp_path / "store" / "checkpoints" / "checkpoint_000002" / "manifest.json"
+    damaged.write_bytes(b"{")
+    run()
+    shown = sorted((row["v"], row["epoch"]) for row in values_in(tmp_path / "out"))
+    assert shown == [("a0", 1), ("a1", 2), ("a2", 3), ("a3", 4), ("b0", 1), ("b1", 4), ("b2", 5)]
+
+
 @pytest.mark.parametrize("change", ["gone", "modified since"])
 def test_a_decided_epoch_that_spark_repeats_looks_for_its_files_and_a_start_finishes_it(
     tmp_path: Path,
