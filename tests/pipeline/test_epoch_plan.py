@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from seamark.blobs.memory import MemoryBlobs
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import DamageError, FencedError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.epoch_plan import store_plan, stored_plans
+from seamark.pipeline.epoch.epoch_plan import planned_epoch, store_plan, stored_plans
 from seamark.pipeline.epoch.running_epoch import (
     EpochHistory,
     PlanDiffers,
@@ -214,3 +217,17 @@ def test_a_plan_that_does_not_hold_what_it_says_is_damage(store: CheckpointStore
         put(other, msgspec.structs.replace(plan, timeline=timeline))
         with pytest.raises(DamageError):
             found(other, leaves=plan.leaves)
+
+
+def test_an_epoch_that_a_sink_shows_runs_again_at_the_time_that_its_rows_may_contain(
+    tmp_path: Path, store: CheckpointStore
+) -> None:
+    history, identity = history_of(store), epoch_of(store, 0, "file").identity
+    history.plans[0] = plan_of(0, "file", at=1)
+    copy = LocalCopy(str(tmp_path))
+    copy.write("sources/0/0", b"v1\nfile")
+    copy.write("offsets/0", plan_of(0, "file", at=2).offsets.encode())
+    with pytest.raises(PlanDiffers):
+        planned_epoch(copy, identity, history, 0)
+    copy.write("offsets/0", plan_of(0, "file", at=1).offsets.encode())
+    assert planned_epoch(copy, identity, history, 0).plan == history.plans[0]
