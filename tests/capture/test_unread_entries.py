@@ -91,6 +91,29 @@ def test_an_entry_that_has_read_lines_of_a_later_one_is_damage(
         forget_unread(copy, 1, [FILES])
 
 
+@pytest.mark.parametrize("text", [b"v1\n\xff", f"v1\n{line(0)}".encode()])
+def test_an_entry_that_is_no_text_or_another_one_is_damage(tmp_path: Path, text: bytes) -> None:
+    copy = restored(tmp_path, "0")
+    copy.write("sources/0/1", text)
+    with pytest.raises(DamageError, match=r"sources/0/1 (is not a text|holds a line of entry 0)"):
+        forget_unread(copy, 1, [FILES])
+
+
+def test_of_a_batch_whose_plan_is_torn_nothing_is_read(tmp_path: Path) -> None:
+    copy = restored(tmp_path, "0", "1")
+    copy.write("offsets/1", b"v1")
+    with pytest.raises(DamageError, match="what batch 1 reads is not known"):
+        require_declared_batch(copy, 1, [FILES])
+
+
+def test_where_a_source_is_not_known_its_log_stays_up_to_the_last_entry_that_was_read(
+    tmp_path: Path,
+) -> None:
+    copy = restored(tmp_path, "0", "1", "2", at='{"logOffset":1}\n{"logOffset":0}')
+    forget_unread(copy, 1, [None, OTHER._replace(lines=(1,))])
+    assert entries(copy) == {"0", "1"}
+
+
 def test_a_batch_that_runs_again_reads_only_what_is_declared(tmp_path: Path) -> None:
     copy = restored(tmp_path, "0")
     copy.write("sources/0/1", "\n".join(["v1", line(1, OUTSIDE)]).encode())
