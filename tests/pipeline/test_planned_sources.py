@@ -84,6 +84,23 @@ def test_a_planned_file_that_is_gone_is_an_error_and_no_file_without_rows(
     assert shown(tmp_path) == rows_of(FILES)
 
 
+def test_a_source_that_ignores_missing_files_goes_on_without_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def run(**options: Any) -> None:
+        p = Pipeline("rows", tmp_path / "store", **options)
+        stream = spark.readStream.schema("v long").option("ignoreMissingFiles", True)
+        p.sink("out", p.source("in", stream.json(str(tmp_path / "in"))), FileSink(tmp_path / "out"))
+        p.run()
+
+    put(tmp_path, 0, 1)
+    with pytest.raises(SimulatedCrash):
+        run(on_step=crash_at("write", "before", 1))
+    (tmp_path / "in" / "001.json").unlink()
+    run()
+    assert shown(tmp_path) == rows_of(1)
+
+
 def test_a_planned_file_that_was_replaced_is_an_error_until_it_is_as_it_was(
     tmp_path: Path, build: Callable[..., Pipeline]
 ) -> None:

@@ -32,6 +32,7 @@ from seamark.pipeline.epoch.running_epoch import (
 from seamark.sinks.contract import Guarantee
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
 from seamark.spark.kafka.lag import latest_by_source
+from seamark.spark.plans.lossy_options import may_lose_of
 from seamark.spark.query import RunningQuery
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
@@ -121,10 +122,21 @@ def require_files(
     plan, number = epoch.plan, epoch.number
     decided = epoch.batch <= history.decided_batch
     gone_hint, changed_hint = (_DECIDED, _DECIDED) if decided else (PUT_BACK, BRING_BACK)
-    require_planned_files(spark, plan, number, query.listed_files, gone_hint)
+    may_be_gone = _folders_that_may_miss_files(epoch.identity)
+    require_planned_files(spark, plan, number, query.listed_files, gone_hint, may_be_gone)
     if epoch.batch <= history.planned_before:
         times = query.listed_times
         require_unchanged_files(plan, number, times, modified_by(spark), changed_hint)
+
+
+def _folders_that_may_miss_files(identity: PipelineIdentity) -> list[str]:
+    """Folders below ``sources`` of sources that are declared to ignore files that are gone."""
+    sources = identity.structure.get("sources") or {}
+    return [
+        str(number)
+        for number, line in enumerate(identity.first_lines)
+        if "ignoreMissingFiles" in may_lose_of(sources.get(identity.leaves[line]))
+    ]
 
 
 def shown_already(
