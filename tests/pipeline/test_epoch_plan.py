@@ -12,7 +12,7 @@ from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import DamageError, FencedError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.epoch_plan import planned_epoch, store_plan, stored_plans
+from seamark.pipeline.epoch.epoch_plan import _hints, planned_epoch, store_plan, stored_plans
 from seamark.pipeline.epoch.running_epoch import (
     EpochHistory,
     PlanDiffers,
@@ -231,3 +231,15 @@ def test_an_epoch_that_a_sink_shows_runs_again_at_the_time_that_its_rows_may_con
         planned_epoch(copy, identity, history, 0)
     copy.write("offsets/0", plan_of(0, "file", at=1).offsets.encode())
     assert planned_epoch(copy, identity, history, 0).plan == history.plans[0]
+
+
+def test_what_to_do_about_a_file_of_a_plan_goes_by_where_the_plan_is_from(
+    store: CheckpointStore,
+) -> None:
+    history = history_of(store)
+    history.first_batch = 3  # an adopted query's; a new store would take its plan again
+    assert "adopted query" in _hints(3, history)[1]
+    assert "roll back" in _hints(4, history)[0]
+    history.newest = CheckpointManifest.new(1, epoch=4, batch=3)
+    assert "Start again" in _hints(3, history)[0]
+    assert "roll back" in _hints(4, history)[1]

@@ -52,6 +52,11 @@ _DECIDED: Final = (
     "checkpoint, and its rows are not read again."
 )
 
+_ADOPTED: Final = (
+    "Bring it back as it was, with the time that it had. If it cannot be, have the adopted query "
+    "finish the batch on its own directory, which has planned it, and adopt that then."
+)
+
 
 def planned_epoch(
     copy: WorkingCopy,
@@ -120,13 +125,21 @@ def require_files(
 ) -> None:
     """:class:`SeamarkError` when a file of the plan is gone, or not the one that was planned."""
     plan, number = epoch.plan, epoch.number
-    decided = epoch.batch <= history.decided_batch
-    gone_hint, changed_hint = (_DECIDED, _DECIDED) if decided else (PUT_BACK, BRING_BACK)
+    gone_hint, changed_hint = _hints(epoch.batch, history)
     may_be_gone = _folders_that_may_miss_files(epoch.identity)
     require_planned_files(spark, plan, number, query.listed_files, gone_hint, may_be_gone)
     if epoch.batch <= history.planned_before:
         times = query.listed_times
         require_unchanged_files(plan, number, times, modified_by(spark), changed_hint)
+
+
+def _hints(batch: int, history: EpochHistory) -> tuple[str, str]:
+    """What to do when a file of a batch's plan is gone, and when it was modified."""
+    if batch <= history.decided_batch:
+        return _DECIDED, _DECIDED
+    if history.newest is None and batch == history.first_batch > 0:
+        return _ADOPTED, _ADOPTED
+    return PUT_BACK, BRING_BACK
 
 
 def _folders_that_may_miss_files(identity: PipelineIdentity) -> list[str]:
