@@ -40,6 +40,10 @@ def test_files_elsewhere_are_asked_for_only_if_spark_has_not_told_their_times() 
         require_unchanged_files(files, 1, lambda: {"s3a://b/told": 6000}, modified)
 
 
+def test_a_file_that_is_gone_is_not_called_modified() -> None:
+    require_unchanged_files(plan(("file:/a", 1), ("s3a://b/a", 1)), 1, dict, lambda _: None)
+
+
 @pytest.mark.parametrize(
     ("uri", "planned", "now", "same"),
     [

@@ -8,9 +8,15 @@ import pytest
 
 from seamark.capture.declared_inputs import DeclaredInput
 from seamark.capture.gap_lines import apply_gaps
-from seamark.capture.unread_entries import forget_undeclared, forget_unread, require_declared_batch
+from seamark.capture.unread_entries import (
+    forget_undeclared,
+    forget_unread,
+    plan_again,
+    require_declared_batch,
+)
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import DamageError, RefusedError
+from seamark.spark.batch_log import Plan
 from seamark.spark.kafka.subscriptions import Subscription
 
 INSIDE, OUTSIDE = "file:///data/in", "file:///home/secret"
@@ -85,6 +91,29 @@ def test_an_entry_that_has_read_lines_of_a_later_one_is_damage(
         forget_unread(copy, 1, [FILES])
 
 
+@pytest.mark.parametrize("text", [b"v1\n\xff", f"v1\n{line(0)}".encode()])
+def test_an_entry_that_is_no_text_or_another_one_is_damage(tmp_path: Path, text: bytes) -> None:
+    copy = restored(tmp_path, "0")
+    copy.write("sources/0/1", text)
+    with pytest.raises(DamageError, match=r"sources/0/1 (is not a text|holds a line of entry 0)"):
+        forget_unread(copy, 1, [FILES])
+
+
+def test_of_a_batch_whose_plan_is_torn_nothing_is_read(tmp_path: Path) -> None:
+    copy = restored(tmp_path, "0", "1")
+    copy.write("offsets/1", b"v1")
+    with pytest.raises(DamageError, match="what batch 1 reads is not known"):
+        require_declared_batch(copy, 1, [FILES])
+
+
+def test_where_a_source_is_not_known_its_log_stays_up_to_the_last_entry_that_was_read(
+    tmp_path: Path,
+) -> None:
+    copy = restored(tmp_path, "0", "1", "2", at='{"logOffset":1}\n{"logOffset":0}')
+    forget_unread(copy, 1, [None, OTHER._replace(lines=(1,))])
+    assert entries(copy) == {"0", "1"}
+
+
 def test_a_batch_that_runs_again_reads_only_what_is_declared(tmp_path: Path) -> None:
     copy = restored(tmp_path, "0")
     copy.write("sources/0/1", "\n".join(["v1", line(1, OUTSIDE)]).encode())
@@ -110,6 +139,20 @@ def test_of_a_directory_of_any_query_entries_after_the_batch_are_removed(tmp_pat
     kafka.write("sources/0/0", b'v1\n{"mine":{"0":0}}')
     forget_undeclared(kafka, 1)
     assert entries(kafka) == {"0"}
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_a_plan_takes_the_place_of_all_that_spark_has_noted_for_its_batch(
+    tmp_path: Path, batch: int
+) -> None:
+    here = 0 if batch == 0 else 2
+    spark = [f"{number}" for number in range(here, here + 3)]
+    copy = restored(tmp_path, *([] if batch == 0 else ["0", "1"]), *spark)
+    copy.write(f"offsets/{batch}", f'v1\n{{}}\n{{"logOffset":{here + 2}}}'.encode())
+    earlier = Plan(f'v1\n{{}}\n{{"logOffset":{here}}}', {f"sources/0/{here}": f"v1\n{line(here)}"})
+    plan_again(copy, batch, earlier, [FILES])
+    assert entries(copy) == {f"{number}" for number in range(here + 1)}
+    assert copy.read_text(f"offsets/{batch}") == earlier.offsets
 
 
 def test_a_gap_of_a_later_epoch_does_not_change_a_plan_that_was_checked(tmp_path: Path) -> None:

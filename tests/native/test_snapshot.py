@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from seamark import open_store
-from seamark.capture import plans
+from seamark.capture import batches, plans
 from seamark.capture.checkpoint_contents import Sizes
 from seamark.capture.movers import LARGE
 from seamark.capture.plans import possible_lines
@@ -200,6 +200,17 @@ def test_a_planned_batch_goes_along_and_is_replayed_first(tmp_path: Path) -> Non
     anew = restored(tmp_path, taken.checkpoint_id, "anew", RestoreOptions(without_plan=True))
     assert anew.batches("offsets") == [1, 2]
     assert sorted(anew.source_entries()) == [f"sources/0/{n}" for n in range(3)]
+
+
+def test_a_restored_directory_has_no_file_noted_that_only_the_store_says_is_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_copy(tmp_path / "ck", 3)
+    taken = batches.source_entries
+    forged = {"sources/0/3": source_entry(3).encode()}
+    monkeypatch.setattr(batches, "source_entries", lambda *given: taken(*given) | forged)
+    back = restored(tmp_path, take(tmp_path).checkpoint_id)
+    assert sorted(back.source_entries()) == [f"sources/0/{n}" for n in range(3)]
 
 
 def test_an_earlier_batch_is_taken_while_its_files_are_there_and_refused_when_not(

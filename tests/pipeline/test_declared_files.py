@@ -13,10 +13,14 @@ import pytest
 from seamark import Pipeline
 from seamark.capture.declared_inputs import DeclaredInput
 from seamark.capture.epoch_files import EpochFiles
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import DamageError, RefusedError
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch import running_epoch
+from seamark.pipeline.recovery.adoption import adopt_checkpoint
 from seamark.sinks import FileSink
 from seamark.store.index_parts import LOG
+from tests.checkpoint_dir.support.directories import make_copy, source_entry
 from tests.pipeline.support.workloads import put_file
 
 if TYPE_CHECKING:
@@ -91,6 +95,19 @@ def test_a_start_reads_no_file_that_only_a_checkpoint_has_noted(
     put_file(tmp_path / "in", 2, [{"n": 2}])
     one_by_one(spark, tmp_path).run(available_now=True)
     assert shown(tmp_path) == [0, 1, 2]
+
+
+def test_an_adopted_query_reads_no_file_that_only_its_directory_has_noted(tmp_path: Path) -> None:
+    old, mine = make_copy(tmp_path / "old", 3), LocalCopy(tmp_path / "mine")
+    old.write("sources/0/+3", source_entry(3).encode())  # to Java a number
+    identity = PipelineIdentity(
+        name="rows",
+        structure={"state_partitions": 2, "operators": ["any"]},
+        leaves=("in",),
+        input_folders={"in": "file:/in"},
+    )
+    assert adopt_checkpoint(old, mine, identity).next_batch == 3
+    assert sorted(mine.names("sources/0")) == ["0", "1", "2"]
 
 
 @pytest.mark.warm

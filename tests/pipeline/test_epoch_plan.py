@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from seamark.blobs.memory import MemoryBlobs
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import DamageError, FencedError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.epoch_plan import store_plan, stored_plans
+from seamark.pipeline.epoch.epoch_plan import _hints, planned_epoch, store_plan, stored_plans
 from seamark.pipeline.epoch.running_epoch import (
     EpochHistory,
     PlanDiffers,
@@ -214,3 +217,29 @@ def test_a_plan_that_does_not_hold_what_it_says_is_damage(store: CheckpointStore
         put(other, msgspec.structs.replace(plan, timeline=timeline))
         with pytest.raises(DamageError):
             found(other, leaves=plan.leaves)
+
+
+def test_an_epoch_that_a_sink_shows_runs_again_at_the_time_that_its_rows_may_contain(
+    tmp_path: Path, store: CheckpointStore
+) -> None:
+    history, identity = history_of(store), epoch_of(store, 0, "file").identity
+    history.plans[0] = plan_of(0, "file", at=1)
+    copy = LocalCopy(str(tmp_path))
+    copy.write("sources/0/0", b"v1\nfile")
+    copy.write("offsets/0", plan_of(0, "file", at=2).offsets.encode())
+    with pytest.raises(PlanDiffers):
+        planned_epoch(copy, identity, history, 0)
+    copy.write("offsets/0", plan_of(0, "file", at=1).offsets.encode())
+    assert planned_epoch(copy, identity, history, 0).plan == history.plans[0]
+
+
+def test_what_to_do_about_a_file_of_a_plan_goes_by_where_the_plan_is_from(
+    store: CheckpointStore,
+) -> None:
+    history = history_of(store)
+    history.first_batch = 3  # an adopted query's; a new store would take its plan again
+    assert "adopted query" in _hints(3, history)[1]
+    assert "roll back" in _hints(4, history)[0]
+    history.newest = CheckpointManifest.new(1, epoch=4, batch=3)
+    assert "Start again" in _hints(3, history)[0]
+    assert "roll back" in _hints(4, history)[1]

@@ -84,6 +84,23 @@ def test_a_planned_file_that_is_gone_is_an_error_and_no_file_without_rows(
     assert shown(tmp_path) == rows_of(FILES)
 
 
+def test_a_source_that_ignores_missing_files_goes_on_without_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def run(**options: Any) -> None:
+        p = Pipeline("rows", tmp_path / "store", **options)
+        stream = spark.readStream.schema("v long").option("ignoreMissingFiles", True)
+        p.sink("out", p.source("in", stream.json(str(tmp_path / "in"))), FileSink(tmp_path / "out"))
+        p.run()
+
+    put(tmp_path, 0, 1)
+    with pytest.raises(SimulatedCrash):
+        run(on_step=crash_at("write", "before", 1))
+    (tmp_path / "in" / "001.json").unlink()
+    run()
+    assert shown(tmp_path) == rows_of(1)
+
+
 def test_a_planned_file_that_was_replaced_is_an_error_until_it_is_as_it_was(
     tmp_path: Path, build: Callable[..., Pipeline]
 ) -> None:
@@ -162,6 +179,34 @@ def test_an_epoch_that_a_sink_shows_never_runs_again_on_a_replaced_file(
     (tmp_path / "in" / "002.json").write_text('{"v": 1000}')
     with pytest.raises(SeamarkError, match="epoch 3 was planned to read was modified since"):
         build().run()
+
+
+def test_a_file_that_spark_has_noted_for_an_earlier_epoch_than_its_plan_is_read_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def run() -> None:
+        p = Pipeline("rows", tmp_path / "store")
+        stream = spark.readStream.schema("v string").option("maxFilesPerTrigger", 1)
+        a, b = (p.source(name, stream.json(str(tmp_path / name))) for name in "ab")
+        p.sink("out", a.union(b), FileSink(tmp_path / "out"))
+        p.run()
+
+    def add(name: str, age: int) -> None:
+        file = put_file(tmp_path / name[0], int(name[1:]), [{"v": name}])
+        os.utime(file, (1_700_000_000 - age,) * 2)
+
+    for age, name in enumerate(("a2", "a1", "a0", "b0"), 10):
+        add(name, age)
+    run()
+    add("a3", 5)
+    add("b1", 5)
+    run()
+    add("b2", 9)  # as a file that was moved there: epoch 3 would take it in
+    damaged = tmp_path / "store" / "checkpoints" / "checkpoint_000002" / "manifest.json"
+    damaged.write_bytes(b"{")
+    run()
+    shown = sorted((row["v"], row["epoch"]) for row in values_in(tmp_path / "out"))
+    assert shown == [("a0", 1), ("a1", 2), ("a2", 3), ("a3", 4), ("b0", 1), ("b1", 4), ("b2", 5)]
 
 
 @pytest.mark.parametrize("change", ["gone", "modified since"])

@@ -10,7 +10,12 @@ from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.recovery.working_dirs import reorder_sources, reordered
+from seamark.pipeline.recovery.working_dirs import (
+    ReadyNote,
+    WorkingDirs,
+    reorder_sources,
+    reordered,
+)
 from seamark.spark.batch_log import parse_offsets
 from tests.checkpoint_dir.support.directories import offsets_text
 
@@ -74,3 +79,25 @@ def test_a_self_join_has_more_folders_than_names_and_is_left_alone(tmp_path: Pat
     copy.write("sources/1/0", b"two")
     with pytest.raises(RefusedError, match="itself"):
         reorder_sources(copy, saved_with("a", "a"), identity("a"))
+
+
+NOTED = b'v1\n{"path":"file:///in/1","timestamp":1,"batchId":1}'
+
+
+@pytest.mark.parametrize("entry", [None, b"", NOTED[:20], NOTED])
+def test_what_a_power_failure_has_left_of_a_plan_is_no_plan(
+    tmp_path: Path, entry: bytes | None
+) -> None:
+    place = LocalCopy(str(tmp_path))
+    declared = PipelineIdentity(
+        name="p", structure={}, leaves=("in",), input_folders={"in": "file:/in"}
+    )
+    dirs = WorkingDirs(place, 2, declared)
+    copy = place.below("g1")
+    copy.write("sources/0/0", NOTED.replace(b"1}", b"0}"))
+    for batch in range(2):
+        copy.write(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())
+    if entry is not None:
+        copy.write("sources/0/1", entry)
+    found = dirs.plans_in(copy, ReadyNote(["in"], "t"), 0, "t")
+    assert [*found] == ([1] if entry == NOTED else [])

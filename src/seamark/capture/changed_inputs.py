@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from seamark._common.text import time_text
-from seamark.capture.planned_files import Modified, is_same_time, planned_files
+from seamark.capture.planned_files import IF_IT_CANNOT_BE, Modified, is_same_time, planned_files
 from seamark.errors import SeamarkError
 from seamark.spark.batch_log import Plan
 
@@ -22,9 +22,7 @@ _MOST_NAMED: Final = 3
 
 BRING_BACK: Final = (
     "Bring it back as it was, with the time that it had: the epoch runs again on exactly the rows "
-    "that it was planned for. If it cannot be, roll back to the newest checkpoint, or take a new "
-    "store when there is none: epochs are planned again then; bring the targets of functions back "
-    "to that epoch first."
+    f"that it was planned for. {IF_IT_CANNOT_BE}"
 )
 
 

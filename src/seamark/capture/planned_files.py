@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _MOST_LOOKED_AT: Final = 1000
 """Each file that is not on a local disk costs a request."""
 _MOST_NAMED: Final = 3
+IF_IT_CANNOT_BE: Final = (
+    "If it cannot be, roll back to the newest checkpoint, or take a new store when there is none: "
+    "epochs are planned again then; bring the targets of functions back to that epoch first."
+)
 
 Modified = Callable[[str], int | None]
 """When a file was modified, in ms; None when it is gone."""

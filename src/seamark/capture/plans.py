@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from seamark.capture.declared_inputs import Inputs, require_declared
 from seamark.capture.planned_compactions import is_compaction, planned_logs
-from seamark.capture.planned_files import Modified, modified_by, planned_files
+from seamark.capture.planned_files import IF_IT_CANNOT_BE, Modified, modified_by, planned_files
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -262,7 +262,7 @@ def _line_of(folder: str, lines: Sequence[str], first_lines: Sequence[int]) -> s
 
 PUT_BACK: Final = (
     "Put it back, with the time that it had: the epoch runs again on exactly the rows that it was "
-    "planned for. Spark itself would take it for a file without rows."
+    f"planned for. Spark itself would take it for a file without rows. {IF_IT_CANNOT_BE}"
 )
 
 
@@ -272,16 +272,18 @@ def require_planned_files(
     epoch: int,
     listed: Callable[[], int | None],
     hint: str = PUT_BACK,
+    may_be_gone: Collection[str] = (),
 ) -> None:
     """:class:`SeamarkError` when a file of the plan is gone, unless Spark is to ignore that.
 
     Spark lists the files of a planned batch again and treats a missing one as empty: the epoch
     would be decided, and its rows lost, without an error (seen on 4.3). ``listed`` tells how many
-    it has found.
+    it has found. Files that only the logs in the folders ``may_be_gone`` name are not looked for.
     """
     if spark.conf.get(IGNORE_MISSING_FILES, None) == "true":
         return
-    gone = missing_files(plan) or missing_elsewhere(plan, listed, modified_by(spark))
+    needed = _without(plan, may_be_gone)
+    gone = missing_files(needed) or missing_elsewhere(plan, needed, listed, modified_by(spark))
     if gone:
         raise SeamarkError(
             f"a file that epoch {epoch} was planned to read is gone",
@@ -295,16 +297,23 @@ def missing_files(plan: Plan) -> list[str]:
     return [path for path in local_files(plan) if not os.path.exists(path)]
 
 
+def _without(plan: Plan, folders: Collection[str]) -> Plan:
+    """The plan without the logs in some folders below ``sources``."""
+    left_out = tuple(f"sources/{folder}/" for folder in folders)
+    kept = {path: text for path, text in plan.sources.items() if not path.startswith(left_out)}
+    return Plan(plan.offsets, kept)
+
+
 def missing_elsewhere(
-    plan: Plan, listed: Callable[[], int | None], modified: Modified
+    plan: Plan, needed: Plan, listed: Callable[[], int | None], modified: Modified
 ) -> list[str]:
-    """Files of the plan that do not exist, on other file systems than that of this machine.
+    """Needed files of the plan that do not exist, on other file systems than this machine's.
 
     Each costs a request, so they are looked for only when Spark has not found as many as there are.
     """
-    files = [file.uri for file in planned_files(plan)]
-    elsewhere = [uri for uri in files if urlsplit(uri).scheme not in ("", "file")]
-    if not elsewhere or (listed() or 0) >= len(files):
+    uris = [file.uri for file in planned_files(needed)]
+    elsewhere = [uri for uri in uris if urlsplit(uri).scheme not in ("", "file")]
+    if not elsewhere or (listed() or 0) >= sum(1 for _ in planned_files(plan)):
         return []
     return [uri for uri in elsewhere if modified(uri) is None]
 

@@ -13,11 +13,17 @@ import re
 from typing import Final
 
 from seamark.capture.declared_inputs import Inputs, file_position, require_declared
-from seamark.capture.plans import newest_entries, read_by_lines, read_plan, read_up_to
+from seamark.capture.plans import (
+    install_plan,
+    newest_entries,
+    read_by_lines,
+    read_plan,
+    read_up_to,
+)
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError
-from seamark.spark.batch_log import OffsetLogEntry, log_lines, parse_offsets
+from seamark.spark.batch_log import OffsetLogEntry, Plan, log_lines, parse_offsets
 
 _ENTRY: Final = re.compile(r"(0|[1-9][0-9]{0,17})(\.compact)?")
 _FOLDER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -43,6 +49,21 @@ def forget_unread(copy: WorkingCopy, batch: int, inputs: Inputs) -> None:
             _forget_after(copy, folder, at)
     if copy.read_text(f"commits/{batch}") is None:
         require_declared_batch(copy, batch, inputs)
+
+
+def plan_again(copy: WorkingCopy, batch: int, plan: Plan, inputs: Inputs) -> None:
+    """Put a plan that was made earlier in the place of what Spark has planned for a batch.
+
+    Spark may have noted files that the plan leaves to a later batch, or has under another number.
+    """
+    copy.forget_after(batch - 1)
+    copy.remove(f"offsets/{batch}")  # first: a plan without its files is none
+    if batch > 0:
+        forget_unread(copy, batch - 1, inputs)
+    else:
+        for path in copy.source_entries():
+            copy.remove(path)
+    install_plan(copy, batch, plan, inputs)
 
 
 def forget_undeclared(copy: WorkingCopy, batch: int) -> None:

@@ -20,7 +20,7 @@ from seamark._common.retry import retry_unavailable
 from seamark.capture.capture import Capture
 from seamark.capture.checkpoint_contents import PlacedState, place
 from seamark.capture.epoch_files import Captured
-from seamark.capture.plans import install_plan
+from seamark.capture.unread_entries import plan_again
 from seamark.capture.uploads import Uploads
 from seamark.errors import (
     FencedError,
@@ -136,8 +136,7 @@ class Coordinator:
     def plan_again(self, batch: int) -> None:
         """Have the query, once it is started again, run a batch on the plan made before."""
         self.telemetry.restarted()
-        self.copy.forget_after(batch - 1)
-        install_plan(self.copy, batch, self.history.plans[batch], self._identity.inputs)
+        plan_again(self.copy, batch, self.history.plans[batch], self._identity.inputs)
 
     def abandon(self) -> None:
         """End as a process does that is killed: nothing is closed."""

@@ -32,6 +32,7 @@ from seamark.pipeline.epoch.running_epoch import (
 from seamark.sinks.contract import Guarantee
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
 from seamark.spark.kafka.lag import latest_by_source
+from seamark.spark.plans.lossy_options import may_lose_of
 from seamark.spark.query import RunningQuery
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
@@ -49,6 +50,11 @@ _NEW_TIMELINE: Final = (
 _DECIDED: Final = (
     "The epoch is decided and nothing of it is lost. Start again: it is finished from its "
     "checkpoint, and its rows are not read again."
+)
+
+_ADOPTED: Final = (
+    "Bring it back as it was, with the time that it had. If it cannot be, have the adopted query "
+    "finish the batch on its own directory, which has planned it, and adopt that then."
 )
 
 
@@ -78,7 +84,8 @@ def planned_epoch(
             where=copy.path(f"offsets/{batch_id}"),
         )
     earlier = history.plans.get(batch_id)
-    if earlier is not None and not _reads_the_same(earlier, plan):
+    # verbatim: the entry also has the time that the rows may contain, and the watermark
+    if earlier is not None and earlier != plan:
         if batch_id in history.planned_again:
             raise LineageError(
                 f"epoch {batch_id + 1} cannot be run on the rows that it was planned for",
@@ -96,11 +103,6 @@ def planned_epoch(
         attempt=new_attempt(history.generation, history.timeline),
         latest=latest_by_source(identity.leaves, latest),
     )
-
-
-def _reads_the_same(earlier: Plan, plan: Plan) -> bool:
-    same_lines = parse_offsets(earlier.offsets).lines == parse_offsets(plan.offsets).lines
-    return same_lines and earlier.sources == plan.sources
 
 
 def is_replay(epoch: RunningEpoch, history: EpochHistory, copy: WorkingCopy) -> bool:
@@ -123,12 +125,31 @@ def require_files(
 ) -> None:
     """:class:`SeamarkError` when a file of the plan is gone, or not the one that was planned."""
     plan, number = epoch.plan, epoch.number
-    decided = epoch.batch <= history.decided_batch
-    gone_hint, changed_hint = (_DECIDED, _DECIDED) if decided else (PUT_BACK, BRING_BACK)
-    require_planned_files(spark, plan, number, query.listed_files, gone_hint)
+    gone_hint, changed_hint = _hints(epoch.batch, history)
+    may_be_gone = _folders_that_may_miss_files(epoch.identity)
+    require_planned_files(spark, plan, number, query.listed_files, gone_hint, may_be_gone)
     if epoch.batch <= history.planned_before:
         times = query.listed_times
         require_unchanged_files(plan, number, times, modified_by(spark), changed_hint)
+
+
+def _hints(batch: int, history: EpochHistory) -> tuple[str, str]:
+    """What to do when a file of a batch's plan is gone, and when it was modified."""
+    if batch <= history.decided_batch:
+        return _DECIDED, _DECIDED
+    if history.newest is None and batch == history.first_batch > 0:
+        return _ADOPTED, _ADOPTED
+    return PUT_BACK, BRING_BACK
+
+
+def _folders_that_may_miss_files(identity: PipelineIdentity) -> list[str]:
+    """Folders below ``sources`` of sources that are declared to ignore files that are gone."""
+    sources = identity.structure.get("sources") or {}
+    return [
+        str(number)
+        for number, line in enumerate(identity.first_lines)
+        if "ignoreMissingFiles" in may_lose_of(sources.get(identity.leaves[line]))
+    ]
 
 
 def shown_already(

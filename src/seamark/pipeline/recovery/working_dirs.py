@@ -19,6 +19,7 @@ from seamark._common.files import require_no_link
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.logs import logger_named
 from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.capture.declared_inputs import require_declared
 from seamark.capture.plans import read_plan
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
@@ -94,6 +95,7 @@ class WorkingDirs:
         self._generation = generation
         self._leaves = list(identity.leaves)
         self._first_lines = identity.first_lines
+        self._inputs = identity.inputs
         self._is_new_history = is_new_history
         self.own = place.below(f"g{generation}")
         """The copy of this generation."""
@@ -178,11 +180,27 @@ class WorkingDirs:
             plans = {
                 batch: plan
                 for batch in copy.batches("offsets")
-                if batch > after and (plan := read_plan(copy, batch, self._first_lines)) is not None
+                if batch > after and (plan := self._plan_in(copy, batch)) is not None
             }
         saved = _SavedPlans(self._leaves, plans, timeline)
         self._place.write(_PLANS, msgspec.json.encode(saved))
         return plans
+
+    def _plan_in(self, copy: WorkingCopy, batch: int) -> Plan | None:
+        """What a copy has planned for a batch; None unless every part of it is whole.
+
+        Spark does not wait for a disk. After a power failure the entry of the offset log may be
+        there without the files that it stands for, and nothing of the batch is decided.
+        """
+        plan = read_plan(copy, batch, self._first_lines)
+        if plan is None:
+            return None
+        try:
+            require_declared(plan, self._inputs, copy.read_text(f"offsets/{batch - 1}"))
+        except DamageError as error:
+            log.warning("batch %d is planned again: %s", batch, error.what)
+            return None
+        return plan
 
     def first_plans(self, timeline: str) -> dict[int, Plan]:
         """What Spark had planned for an epoch 1 that was never decided."""
