@@ -24,6 +24,7 @@ from seamark.capture.unread_entries import forget_undeclared
 from seamark.checkpoint_dir.file_logs.source_log import moved
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
+from seamark.checkpoint_dir.state_references import require_state_inside
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
@@ -84,6 +85,7 @@ def restore_directory(
     try:
         copy = LocalCopy(f"{scratch}/directory", uri=target.uri)
         written = restore_checkpoint(store, manifest, copy, advance)
+        require_state_inside(copy)
         replays = _adapted(copy, manifest, wishes or RestoreOptions())
         if before_shown is not None:
             before_shown()
