@@ -23,27 +23,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def by_pattern(spark: SparkSession, root: Path) -> Pipeline:
+def by_pattern(spark: SparkSession, root: Path, format_name: str) -> Pipeline:
     p = Pipeline("rows", root / "store", progress=None, keep=10)
-    stream = spark.readStream.schema("n int").json(f"{root}/in put/*.json")
+    reader = spark.readStream.schema("n int").format(format_name)
+    stream = reader.load(f"{root}/in put/*.json")
     p.sink("rows", p.source("rows", stream), FileSink(root / "out"))
     return p
 
 
 @pytest.mark.warm
+@pytest.mark.parametrize(
+    "format_name", ["json", "org.apache.spark.sql.execution.datasources.json.JsonFileFormat"]
+)
 def test_a_replay_reads_no_file_outside_of_the_folder_that_a_pattern_names(
-    spark: SparkSession, tmp_path: Path
+    format_name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     for root, n in ((a, 1), (b, 2)):
         put_file(root / "in put", 0, [{"n": n}])
-    mine = by_pattern(spark, a)
+    mine = by_pattern(spark, a, format_name)
     mine.run(available_now=True)
     with mine.replay(1) as again:
         assert again.is_equal
 
     shutil.copytree(a / "store", b / "store")
-    other = by_pattern(spark, b)
+    other = by_pattern(spark, b, format_name)
     assert other._declared().identity.inputs == [DeclaredInput("rows", f"file:{b}/in put", (0,))]
     with pytest.raises(RefusedError, match="source 'rows' was planned to read a file") as error:
         other.replay(1)
