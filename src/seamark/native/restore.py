@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -29,6 +29,7 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.new_checkpoint import planned
+from seamark.spark.pinned_settings import require_named_classes
 from seamark.store import CheckpointStore
 from seamark.store.inspection import pruned_or
 
@@ -45,6 +46,9 @@ class RestoreOptions:
     """Old → new beginning of the paths that file sources have noted."""
     without_plan: bool = False
     """Leave out the batch that was planned, so that Spark plans it again."""
+    own_classes: Collection[str] | None = None
+    """Classes in the offset log that may be others than Spark's; None when nobody starts on it
+    without asking for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,10 @@ def restore_directory(
         copy = LocalCopy(f"{scratch}/directory", uri=target.uri)
         written = restore_checkpoint(store, manifest, copy, advance)
         require_state_inside(copy)
-        replays = _adapted(copy, manifest, wishes or RestoreOptions())
+        wishes = wishes or RestoreOptions()
+        replays = _adapted(copy, manifest, wishes)
+        if wishes.own_classes is not None:
+            require_named_classes(copy, copy.batches("offsets"), wishes.own_classes)
         if before_shown is not None:
             before_shown()
         if near is not None:
