@@ -148,6 +148,9 @@ class _Log(msgspec.Struct):
     local: str | msgspec.UnsetType = msgspec.field(name="localFileName", default=msgspec.UNSET)
 
 
+_Listed = _Sst | _Log
+
+
 class _Needed(msgspec.Struct):
     """What the metadata of a snapshot refers to. Whatever else it says costs no memory."""
 
@@ -169,7 +172,8 @@ def needed_ssts(zipped: bytes) -> list[str]:
         require_unambiguous(text.decode())
     except UNREADABLE as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
-    for each in (*needed.ssts, *needed.logs):
+    listed: list[_Listed] = [*needed.ssts, *needed.logs]
+    for each in listed:
         _check_file(each.name)
         if each.local is not msgspec.UNSET:
             _check_file(each.local)
