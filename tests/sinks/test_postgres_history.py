@@ -211,7 +211,8 @@ def test_a_checkpoint_does_not_choose_by_which_keys_rows_are_replaced(empty_data
     sink = opened(empty_database, mode="upsert", keys="n")
     show(sink, [1], 1, word="same")
     staged = stage(sink, [1], epoch(2), "a-2", word="same")
-    for forged in ({"keys": ["word"]}, {"keys": []}, {"has_removals": True}):
+    forgeries: list[dict[str, object]] = [{"keys": ["word"]}, {"keys": []}, {"has_removals": True}]
+    for forged in forgeries:
         with pytest.raises(RefusedError, match="with other keys"):
             sink.commit({**staged, **forged})
     sink.commit(staged)
