@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from seamark import Pipeline
 from seamark.capture.declared_inputs import DeclaredInput
 from seamark.capture.epoch_files import EpochFiles
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.pipeline.epoch import running_epoch
+from seamark.pipeline.run_builder import QueryStarter
 from seamark.sinks import FileSink
 from seamark.store.index_parts import LOG
+from tests.native.support.inspected import make_rocksdb
 from tests.pipeline.support.workloads import put_file
 
 if TYPE_CHECKING:
@@ -127,3 +133,17 @@ def test_a_replay_reads_no_file_that_its_plan_skips_over(
         one_by_one(spark, tmp_path).run(available_now=True)
     with pytest.raises(DamageError, match="reads entries 1 to 2 of the log sources/0"):
         one_by_one(spark, tmp_path).replay(2)
+
+
+def test_a_query_is_not_started_on_state_that_names_files_of_others(tmp_path: Path) -> None:
+    copy = LocalCopy(make_rocksdb(tmp_path))
+    listed = {"localFileName": "../../x.sst", "dfsSstFileName": "1-a.sst", "sizeBytes": 1}
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": [listed]}))
+    copy.write("state/0/0/3.zip", zipped.getvalue())
+    starter: Any = QueryStarter.__new__(QueryStarter)
+    starter._spark, starter._declared = None, SimpleNamespace(compiled=None)
+    runner: Any = SimpleNamespace(copy=copy)
+    with pytest.raises(DamageError, match="could lead out of its directory"):
+        starter.start(runner)
