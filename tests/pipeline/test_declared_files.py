@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,36 +21,42 @@ from seamark.errors import DamageError, RefusedError
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch import running_epoch
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
+from seamark.pipeline.run_builder import QueryStarter
 from seamark.sinks import FileSink
 from seamark.store.index_parts import LOG
 from tests.checkpoint_dir.support.directories import make_copy, source_entry
+from tests.native.support.inspected import make_rocksdb
 from tests.pipeline.support.workloads import put_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def by_pattern(spark: SparkSession, root: Path) -> Pipeline:
+def by_pattern(spark: SparkSession, root: Path, format_name: str) -> Pipeline:
     p = Pipeline("rows", root / "store", progress=None, keep=10)
-    stream = spark.readStream.schema("n int").json(f"{root}/in put/*.json")
+    reader = spark.readStream.schema("n int").format(format_name)
+    stream = reader.load(f"{root}/in put/*.json")
     p.sink("rows", p.source("rows", stream), FileSink(root / "out"))
     return p
 
 
 @pytest.mark.warm
+@pytest.mark.parametrize(
+    "format_name", ["json", "org.apache.spark.sql.execution.datasources.json.JsonFileFormat"]
+)
 def test_a_replay_reads_no_file_outside_of_the_folder_that_a_pattern_names(
-    spark: SparkSession, tmp_path: Path
+    format_name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     for root, n in ((a, 1), (b, 2)):
         put_file(root / "in put", 0, [{"n": n}])
-    mine = by_pattern(spark, a)
+    mine = by_pattern(spark, a, format_name)
     mine.run(available_now=True)
     with mine.replay(1) as again:
         assert again.is_equal
 
     shutil.copytree(a / "store", b / "store")
-    other = by_pattern(spark, b)
+    other = by_pattern(spark, b, format_name)
     assert other._declared().identity.inputs == [DeclaredInput("rows", f"file:{b}/in put", (0,))]
     with pytest.raises(RefusedError, match="source 'rows' was planned to read a file") as error:
         other.replay(1)
@@ -140,3 +149,17 @@ def test_a_replay_reads_no_file_that_its_plan_skips_over(
         one_by_one(spark, tmp_path).run(available_now=True)
     with pytest.raises(DamageError, match="reads entries 1 to 2 of the log sources/0"):
         one_by_one(spark, tmp_path).replay(2)
+
+
+def test_a_query_is_not_started_on_state_that_names_files_of_others(tmp_path: Path) -> None:
+    copy = LocalCopy(make_rocksdb(tmp_path))
+    listed = {"localFileName": "../../x.sst", "dfsSstFileName": "1-a.sst", "sizeBytes": 1}
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": [listed]}))
+    copy.write("state/0/0/3.zip", zipped.getvalue())
+    starter: Any = QueryStarter.__new__(QueryStarter)
+    starter._spark, starter._declared = None, SimpleNamespace(compiled=None)
+    runner: Any = SimpleNamespace(copy=copy)
+    with pytest.raises(DamageError, match="could lead out of its directory"):
+        starter.start(runner)

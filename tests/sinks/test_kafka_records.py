@@ -82,6 +82,7 @@ def test_records_come_back_as_they_were_staged(tmp_path: Path) -> None:
 
 
 UNDECLARED: dict[str, list[Any]] = {
+    "key": [b"k"],
     "topic": ["payments"],
     "partition": [1],
     "headers": [[header("h", b"v")]],

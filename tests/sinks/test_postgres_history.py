@@ -10,9 +10,11 @@ import subprocess
 import pytest
 
 from seamark.errors import DamageError, LineageError, RefusedError
+from seamark.sinks import PostgresSink
 from seamark.sinks.postgres.ledger import receipt_in
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from tests.sinks.support.postgres import (
+    KEYED,
     NUMBERS,
     ROWS,
     numbers,
@@ -23,6 +25,7 @@ from tests.sinks.support.postgres import (
     stage,
     with_options,
 )
+from tests.sinks.support.starting import started
 
 BEFORE_OIDS = "ALTER TABLE seamark_ledger DROP COLUMN table_oid, DROP COLUMN epoch_column"
 
@@ -186,3 +189,30 @@ def test_a_record_of_the_ledger_that_cannot_be_read_is_damage(plan: str) -> None
     row = ("t1", 3, "f3", "a3", plan)
     with pytest.raises(DamageError, match="the record of epoch 3 in the ledger cannot be read"):
         receipt_in(PIPELINE, SINK, row, "here")
+
+
+# a checkpoint that speaks of others
+
+
+def test_a_checkpoint_shows_no_rows_of_another_output_of_the_table(dsn: str) -> None:
+    theirs = opened(dsn)
+    staged = stage(theirs, [1, 2], epoch(1), "a-1")
+    mine = started(PostgresSink(dsn, "rows"), NUMBERS, "other", "mine")
+    for forged in (staged, {**staged, "tokens": [], "rows": 0}):
+        with pytest.raises(DamageError, match=f"rows of output '{SINK}' of pipeline '{PIPELINE}'"):
+            mine.commit(forged)
+    assert numbers(dsn) == []
+    theirs.commit(staged)
+    assert numbers(dsn) == [1, 2]
+
+
+def test_a_checkpoint_does_not_choose_by_which_keys_rows_are_replaced(empty_database: str) -> None:
+    run(empty_database, KEYED)
+    sink = opened(empty_database, mode="upsert", keys="n")
+    show(sink, [1], 1, word="same")
+    staged = stage(sink, [1], epoch(2), "a-2", word="same")
+    forgeries: list[dict[str, object]] = [{"keys": ["word"]}, {"keys": []}, {"has_removals": True}]
+    for forged in forgeries:
+        with pytest.raises(RefusedError, match="with other keys"):
+            sink.commit({**staged, **forged})
+    sink.commit(staged)

@@ -11,13 +11,13 @@ from seamark.spark.source_folders import fixed_folder, folder_id, folder_ids, ot
 def test_a_folder_keeps_its_id_and_another_one_at_its_place_has_another(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     folder.mkdir()
-    before = folder_ids({"in": SourceInfo("json", {"path": str(folder)})})
+    before = folder_ids({"in": SourceInfo("json", {"path": str(folder)}, reads_files=True)})
     (folder / "1.json").write_text("{}")
-    assert folder_ids({"in": SourceInfo("json", {"path": str(folder)})}) == before
+    assert folder_ids({"in": SourceInfo("json", {"path": str(folder)}, reads_files=True)}) == before
     assert folder_id(folder.as_uri()) == folder_id(str(folder))
     folder.rename(tmp_path / "old")
     folder.mkdir()
-    after = folder_ids({"in": SourceInfo("json", {"path": str(folder)})})
+    after = folder_ids({"in": SourceInfo("json", {"path": str(folder)}, reads_files=True)})
     [told] = other_folders(before, after)
     assert f"source 'in' reads another folder '{folder}'" in told
     assert other_folders({}, after) == other_folders(before, {}) == []

@@ -27,6 +27,7 @@ T = TypeVar("T")
 UNREADABLE: Final = (ValueError, RecursionError)
 """What decoding foreign JSON can raise: not JSON, not UTF-8, a wrong type, nested too deeply."""
 SELF_CHECKSUM: Final = "self_checksum"
+_TWICE: Final = "an object names a member twice"
 _SEAL: Final = re.compile(rb',"%b":"([0-9a-f]{64})"\}\Z' % SELF_CHECKSUM.encode())
 _SEAL_LENGTH: Final = len(SELF_CHECKSUM) + len(',"":""}') + 64
 
@@ -40,10 +41,20 @@ def decode_unambiguous(text: str) -> Any:
     return json.loads(text, object_pairs_hook=_members)
 
 
+def require_unambiguous(text: str) -> None:
+    """One of :data:`UNREADABLE` as above; of the document next to nothing is held in memory."""
+    json.loads(text, object_pairs_hook=_named_once)
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError(_TWICE)
+
+
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("an object names a member twice")
+        raise ValueError(_TWICE)
     return members
 
 

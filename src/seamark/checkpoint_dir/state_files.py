@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from seamark import limits
-from seamark._common.checks import unsafe_name
+from seamark._common.json_documents import UNREADABLE, require_unambiguous
+from seamark.checkpoint_dir.zip_stream import file_in_zip
 from seamark.errors import DamageError
 
 SST_FOLDER: Final = "SSTs"
@@ -27,6 +28,9 @@ SST_FOLDER: Final = "SSTs"
 _NAME: Final = re.compile(
     r"(?P<version>\d+)(?:_(?P<uid>[0-9a-fA-F-]+))?\.(?P<ext>delta|changelog|snapshot|zip)"
 )
+_VERSION_LINE: Final = re.compile(rb"v[0-9]{1,3}")  # v2 in Spark 4.0, v1 before and after it
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}")
+"""What RocksDB and Spark call files; a colon would begin the address of a server."""
 _SNAPSHOTS: Final = frozenset({"snapshot", "zip"})
 _ZIP_MEMBER: Final = b"PK\x01\x02"  # how each line of an archive's directory begins
 ZIP_TROUBLE: Final = (
@@ -124,9 +128,9 @@ def zip_metadata(zipped: bytes) -> bytes:
     What a hostile one would unpack to is never held in memory.
     """
     try:
-        with opened_zip(zipped) as archive, archive.open("metadata") as member:
+        with opened_zip(zipped) as archive:
             most = limits.largest_zip_metadata(archive.getinfo("metadata").compress_size)
-            text = member.read(most + 1)
+        text = file_in_zip(zipped, "metadata", most)
     except ZIP_TROUBLE as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
     if len(text) > most:
@@ -136,10 +140,15 @@ def zip_metadata(zipped: bytes) -> bytes:
 
 class _Sst(msgspec.Struct):
     name: str = msgspec.field(name="dfsSstFileName")
+    local: str | msgspec.UnsetType = msgspec.field(name="localFileName", default=msgspec.UNSET)
 
 
 class _Log(msgspec.Struct):
     name: str = msgspec.field(name="dfsLogFileName")
+    local: str | msgspec.UnsetType = msgspec.field(name="localFileName", default=msgspec.UNSET)
+
+
+_Listed = _Sst | _Log
 
 
 class _Needed(msgspec.Struct):
@@ -150,20 +159,35 @@ class _Needed(msgspec.Struct):
 
 
 def needed_ssts(zipped: bytes) -> list[str]:
-    """Paths, relative to the store, of the files that a RocksDB snapshot refers to."""
-    text = zip_metadata(zipped).partition(b"\n")[2]
+    """Paths, relative to the store, of the files that a RocksDB snapshot refers to.
+
+    :class:`DamageError` also when one of its names leads elsewhere: Spark copies each file from
+    wherever the one name says to wherever the other does.
+    """
+    head, _, text = zip_metadata(zipped).partition(b"\n")
     try:
+        if not _VERSION_LINE.fullmatch(head):
+            raise ValueError(f"its metadata begins with {head[:20]!r}")
         needed = msgspec.json.decode(text, type=_Needed)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        require_unambiguous(text.decode())
+    except UNREADABLE as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
-    ssts = [_named(SST_FOLDER, sst.name) for sst in needed.ssts]
-    return ssts + [_named("logs", log.name) for log in needed.logs]
+    listed: list[_Listed] = [*needed.ssts, *needed.logs]
+    for each in listed:
+        _check_file(each.name)
+        if each.local is not msgspec.UNSET:
+            _check_file(each.local)
+    return [f"{SST_FOLDER}/{sst.name}" for sst in needed.ssts] + [
+        f"logs/{log.name}" for log in needed.logs
+    ]
 
 
-def _named(folder: str, name: str) -> str:
-    if problem := unsafe_name(name):
-        raise DamageError(f"not a RocksDB snapshot: the file name {name!r} {problem}")
-    return f"{folder}/{name}"
+def _check_file(name: str) -> None:
+    if not _FILE_NAME.fullmatch(name):
+        raise DamageError(
+            f"not a RocksDB snapshot: the file name {name[: limits.LONGEST_NAME]!r} could lead "
+            "out of its directory"
+        )
 
 
 ReadFile = Callable[[str], bytes]

@@ -22,6 +22,7 @@ from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.schema_paths import require_schemas_inside
 from seamark.checkpoint_dir.state_files import closure
+from seamark.checkpoint_dir.state_references import SNAPSHOT_REPAIR, require_version_inside
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.native.repartition_rules import OLDEST, codec_of, impossible, is_rocksdb
 from seamark.native.state_choice import FORMAT_VERSION, format_version, offsets_of
@@ -139,8 +140,13 @@ def repartition(spark: SparkSession, directory: Directory, plan: Repartition, un
     are. :class:`DamageError` when the new batch is not whole or has other rows.
     """
     require_runner(spark_version(spark))
-    require_known_settings(Tree.of(directory), [plan.batch, plan.new_batch], spark)
+    tree = Tree.of(directory)
+    require_known_settings(tree, [plan.batch, plan.new_batch], spark)
+    numbers = [operator.number for operator in plan.operators]
+    for batch in (plan.batch, plan.new_batch):
+        require_version_inside(tree, numbers, batch + 1, spark)
     session: Any = spark.newSession()
+    session.conf.set(SNAPSHOT_REPAIR, "false")
     session.conf.set(FORMAT_VERSION, str(plan.format_version))  # Spark insists on it
     session.conf.set(_ADAPTIVE, "false")  # a partition without rows has to be written, too
     try:

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -24,10 +24,12 @@ from seamark.capture.unread_entries import forget_undeclared
 from seamark.checkpoint_dir.file_logs.source_log import moved
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
+from seamark.checkpoint_dir.state_references import require_state_inside
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.new_checkpoint import planned
+from seamark.spark.pinned_settings import require_named_classes
 from seamark.store import CheckpointStore
 from seamark.store.inspection import pruned_or
 
@@ -44,6 +46,9 @@ class RestoreOptions:
     """Old → new beginning of the paths that file sources have noted."""
     without_plan: bool = False
     """Leave out the batch that was planned, so that Spark plans it again."""
+    own_classes: Collection[str] | None = None
+    """Classes in the offset log that may be others than Spark's; None when nobody starts on it
+    without asking for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +89,11 @@ def restore_directory(
     try:
         copy = LocalCopy(f"{scratch}/directory", uri=target.uri)
         written = restore_checkpoint(store, manifest, copy, advance)
-        replays = _adapted(copy, manifest, wishes or RestoreOptions())
+        require_state_inside(copy)
+        wishes = wishes or RestoreOptions()
+        replays = _adapted(copy, manifest, wishes)
+        if wishes.own_classes is not None:
+            require_named_classes(copy, copy.batches("offsets"), wishes.own_classes)
         if before_shown is not None:
             before_shown()
         if near is not None:

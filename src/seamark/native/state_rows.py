@@ -18,6 +18,7 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.schema_paths import require_schemas_inside, with_root
 from seamark.checkpoint_dir.state_files import is_state
+from seamark.checkpoint_dir.state_references import SNAPSHOT_REPAIR, require_version_inside
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.native.state_choice import FORMAT_VERSION, StateSelection
 from seamark.spark.failures import SparkFailure, is_of_spark, said_by
@@ -37,13 +38,17 @@ def state_frame(
     """The rows as a DataFrame; what Spark says against it comes as one of our errors.
 
     The settings of ``spark`` stay as they are. :class:`RefusedError` when Spark would read a schema
-    of another directory, :class:`DamageError` when its log names classes that are not Spark's.
+    of another directory, :class:`DamageError` when its log names classes that are not Spark's, or
+    its state files of another directory.
     """
     require_schemas_inside(files, reading.keeper.operator.number)
     first = reading.batch if reading.changes is None else reading.changes[0]
     logged = [n for n in files.batches("offsets") if first <= n <= reading.batch]
     require_known_settings(files, [*logged, *files.batches("offsets")[-1:]], spark)
+    numbers = [reading.keeper.operator.number]
+    require_version_inside(files, numbers, reading.batch + 1, spark)
     session = spark.newSession()
+    session.conf.set(SNAPSHOT_REPAIR, "false")
     # Spark takes this from the session, also where the directory was written otherwise
     session.conf.set(FORMAT_VERSION, str(reading.format_version))
     try:

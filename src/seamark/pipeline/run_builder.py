@@ -19,6 +19,7 @@ from seamark.capture.state_moves import BackgroundMoves
 from seamark.capture.uploads import Uploads
 from seamark.checkpoint_dir.places.hadoop_copy import open_working_copy
 from seamark.checkpoint_dir.places.local import LocalCopy
+from seamark.checkpoint_dir.state_references import require_state_inside
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.settings import RunOptions
@@ -112,6 +113,7 @@ class QueryStarter:
 
         compiled, copy = self._declared.compiled, runner.copy
         require_known_settings(copy, copy.batches("offsets")[-2:], self._spark)
+        require_state_inside(copy, self._spark)
         writer = (
             compiled.df.writeStream.outputMode(self._declared.output_mode)
             .queryName(self._name)

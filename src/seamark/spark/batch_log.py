@@ -16,10 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from seamark import limits
+from seamark._common.json_documents import decode_unambiguous
 from seamark.errors import DamageError, RefusedError
 
 NO_OFFSET: Final = "-"
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_STATE_ID: Final = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 
 
@@ -207,13 +209,14 @@ def parse_commit(text: str) -> tuple[int, CommitIds | None]:
     """(next watermark, state ids) of an entry of the commit log.
 
     The ids are None when it names none: an empty map says that no state file carries an id.
+    :class:`DamageError` also for what cannot be one: Spark makes it a part of a path.
 
     >>> parse_commit('v2\\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{}}')
     (5, None)
     """
     head, body, *_ = [*log_lines(text), "", ""]  # Spark reads no third line
     try:
-        fields = json.loads(body)
+        fields = decode_unambiguous(body)
         if head.strip() not in ("v1", "v2", "v3") or not isinstance(fields, dict):
             raise ValueError(f"it begins with {head[:20]!r}")
         ids = fields.get("stateUniqueIds")
@@ -227,5 +230,10 @@ def parse_commit(text: str) -> tuple[int, CommitIds | None]:
 
 def _are_ids(parts: object) -> bool:
     return isinstance(parts, list) and all(
-        isinstance(stores, list) and all(isinstance(uid, str) for uid in stores) for stores in parts
+        isinstance(stores, list) and all(map(is_state_id, stores)) for stores in parts
     )
+
+
+def is_state_id(uid: object) -> bool:
+    """Whether Spark can have given a state file this id. Its name has it after the version."""
+    return isinstance(uid, str) and _STATE_ID.fullmatch(uid) is not None

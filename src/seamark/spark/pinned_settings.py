@@ -9,11 +9,11 @@ Tests: ``tests/spark/test_pinned_settings.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from seamark._common.json_documents import UNREADABLE, decode_unambiguous
-from seamark.errors import DamageError
+from seamark.errors import DamageError, RefusedError
 from seamark.spark.batch_log import log_lines
 from seamark.spark.session import STATE_PROVIDER
 
@@ -54,13 +54,18 @@ def own_settings(spark: SparkSession) -> Own:
     return lambda name: spark.conf.get(name, None)
 
 
-def foreign_setting(offsets: str, own: Own = lambda _: None) -> str | None:
-    """Which setting of an offset log's entry is not taken, in words; None when all are."""
+def foreign_setting(
+    offsets: str, own: Own = lambda _: None, named: Collection[str] = ()
+) -> str | None:
+    """Which setting of an offset log's entry is not taken, in words; None when all are.
+
+    ``named`` are values that the user vouches for, whichever setting has them.
+    """
     try:
         settings = _pinned(offsets)
     except (*UNREADABLE, TypeError, AttributeError):
         return "its settings cannot be read"
-    return _foreign(settings, own)
+    return _foreign({name: value for name, value in settings.items() if value not in named}, own)
 
 
 def require_known_settings(
@@ -75,6 +80,24 @@ def require_known_settings(
         text = files.read_text(path)
         if text is not None and (why := foreign_setting(text, own_settings(spark))) is not None:
             raise _damage(why, f"{files.uri}/{path}")
+
+
+def require_named_classes(
+    files: CheckpointTexts, batches: Iterable[int], named: Collection[str]
+) -> None:
+    """:class:`RefusedError` when offset log entries of a directory have other classes than Spark's
+    own and those that the user has named.
+    """
+    for batch in batches:
+        path = f"offsets/{batch}"
+        why = foreign_setting(files.read_text(path) or "", named=named)
+        if why is not None:
+            raise RefusedError(
+                f"the offset log has a setting that Spark does not write there: {why}",
+                where=path,
+                hint="A query that starts on the directory makes an object of any class that is "
+                "named there. If it is yours, say so: --own-class CLASS.",
+            )
 
 
 def for_session(pinned: Mapping[str, str], spark: SparkSession) -> dict[str, str]:

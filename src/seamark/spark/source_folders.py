@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from seamark.spark.plans.lossy_options import FILE_FORMATS
 from seamark.spark.plans.plan import PlanSources, SourceInfo
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def folder_ids(sources: Mapping[str, SourceInfo]) -> dict[str, dict[str, str]]:
     found = {}
     for name, info in sources.items():
         path = info.options.get("path", "")
-        if info.format.lower() in FILE_FORMATS and (known := folder_id(path)) is not None:
+        if info.reads_files and (known := folder_id(path)) is not None:
             found[name] = {path: known}
     return found
 
@@ -39,7 +38,7 @@ def input_folders(spark: SparkSession, sources: PlanSources) -> dict[str, str]:
     paths = {
         name: path
         for name, info in sources.info.items()
-        if info.format.lower() in FILE_FORMATS and (path := sources.options_of(name).get("path"))
+        if info.reads_files and (path := sources.options_of(name).get("path"))
     }
     return {name: fixed_folder(_qualified(spark, path)) for name, path in paths.items()}
 

@@ -140,3 +140,27 @@ def test_a_table_that_is_not_ahead_is_an_answer_by_itself(
     assert told["table"]["newest_batch"] == BATCH
     assert told["table"]["version_before"] is None
     assert id_in(tmp_path / "new") == QUERY
+
+
+def test_a_class_in_the_offset_log_that_is_not_sparks_has_to_be_named(
+    cli: Cli, tmp_path: Path
+) -> None:
+    source, store, new = (tmp_path / name for name in ("checkpoint", "store", "new"))
+    make_directory(source)
+    entry = source / "offsets" / str(BATCH)
+    head, metadata, *lines = entry.read_text().split("\n")
+    fields = json.loads(metadata)
+    fields.setdefault("conf", {})["spark.sql.streaming.stateStore.providerClass"] = "org.own.Store"
+    entry.write_text("\n".join([head, json.dumps(fields), *lines]))
+    assert cli("spark", "snapshot", source, store, "--batch", BATCH) == 0, cli.err
+    make_sink(tmp_path / "out")
+    restore = ("spark", "restore", store, 1, new, "--file-sink", tmp_path / "out")
+    log = sorted(path.name for path in (tmp_path / "out" / "_spark_metadata").iterdir())
+    for more in ((), ("--own-class", "org.own.Other")):
+        told = cli.document(*restore, *more, code=6)
+        assert "org.own.Store" in told["error"]["what"]
+        assert "--own-class" in told["error"]["hint"]
+        assert not new.exists()
+        assert sorted(p.name for p in (tmp_path / "out" / "_spark_metadata").iterdir()) == log
+    assert cli.document(*restore, "--own-class", "org.own.Store")["batch"] == BATCH
+    assert (new / "offsets" / str(BATCH)).read_text() == entry.read_text()

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from seamark import limits
-from seamark._common.json_documents import UNREADABLE
+from seamark._common.json_documents import UNREADABLE, require_unambiguous
 from seamark.checkpoint_dir.formats.lz4_blocks import (
     TORN,
     TRAILING,
@@ -31,6 +31,7 @@ from seamark.checkpoint_dir.formats.lz4_blocks import (
     unpacked_head,
 )
 from seamark.errors import DamageError
+from seamark.spark.batch_log import is_state_id
 
 RECORD: Final = "a record cannot be read"
 SNAPSHOT_DELETES: Final = "a snapshot holds a deletion"
@@ -76,8 +77,19 @@ def lineage_of(data: bytes) -> dict[int, str]:
     if version not in (3, 4):
         return {}
     end = _after_utf(head, at)
+    return parse_lineage(head[at + _UTF.size : end])
+
+
+def parse_lineage(text: bytes) -> dict[int, str]:
+    """The same from the text in a changelog's head; :class:`DamageError` for what is no id.
+
+    Spark makes each id a part of a path.
+    """
     try:
-        ancestors = msgspec.json.decode(head[at + _UTF.size : end], type=list[_Ancestor])
+        require_unambiguous(text.decode())
+        ancestors = msgspec.json.decode(text, type=list[_Ancestor])
+        if not all(is_state_id(ancestor.uid) for ancestor in ancestors):
+            raise ValueError("what it names are no ids")
     except UNREADABLE as error:
         raise DamageError(f"{RECORD}: its lineage cannot be read ({error})") from None
     return {ancestor.version: ancestor.uid for ancestor in ancestors}

@@ -47,6 +47,12 @@ _LOOK: Final = (
     "--move-input", multiple=True, metavar="OLD=NEW", help="The new place of a file source's input."
 )
 @click.option("--without-plan", is_flag=True, help="Let Spark plan the next batch again.")
+@click.option(
+    "--own-class",
+    multiple=True,
+    metavar="CLASS",
+    help="A state store provider or codec in the offset log that is yours, not Spark's.",
+)
 def command(
     store: str,
     checkpoint: str,
@@ -56,6 +62,7 @@ def command(
     table: str | None,
     move_input: tuple[str, ...],
     without_plan: bool,
+    own_class: tuple[str, ...],
 ) -> None:
     """Write a directory that Spark continues from.
 
@@ -67,7 +74,7 @@ def command(
     of them, and some sinks drop batches whose numbers they know. So say what the sink is:
     --query-id, --file-sink, or --table to look it up.
     """
-    asked = _Asked(_pairs(move_input), file_sink, query_id, table, without_plan)
+    asked = _Asked(_pairs(move_input), file_sink, query_id, table, without_plan, own_class)
     with opened_store(store) as source, opened_directory(path) as target:
         require_empty(target)
         document, table_state = use_named(
@@ -84,6 +91,7 @@ class _Asked(NamedTuple):
     query_id: str | None
     table: str | None
     without_plan: bool
+    own_classes: tuple[str, ...]
 
 
 def _restored(
@@ -96,7 +104,7 @@ def _restored(
     if query_id is None and file_sink is not None:
         query_id = "keep"
     decided = _decided(query_id, table, batch, target.url)
-    wishes = RestoreOptions(decided == "new", asked.moved, asked.without_plan)
+    wishes = RestoreOptions(decided == "new", asked.moved, asked.without_plan, asked.own_classes)
     with opened_sink_log(file_sink, batch) if file_sink else nullcontext() as log:
         rewind = _SinkRewind(log, target) if log is not None else None
         try:

@@ -28,7 +28,7 @@ from seamark.sources.position_looks import PositionLook
 from seamark.spark.kafka.positions import Topics
 from seamark.spark.kafka.subscriptions import Subscription
 from seamark.spark.plans.computation import FORM
-from seamark.spark.plans.lossy_options import FILE_FORMATS, recorded_losses
+from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.spark.plans.plan import SourceInfo, WatermarkInfo
 
 Structure = dict[str, Any]
@@ -192,7 +192,7 @@ def described_sink(sink: Sink) -> dict[str, Any]:
 
 
 def _by_session(source: SourceInfo, session: Mapping[str, str]) -> Mapping[str, str]:
-    return session if source.format.lower() in FILE_FORMATS else {}
+    return session if source.reads_files else {}
 
 
 def explanation(declared: DeclaredPipeline, sources: Mapping[str, SourceInfo]) -> str:

@@ -19,6 +19,7 @@ from seamark.capture.movers import Contents, take_whole_state
 from seamark.capture.restore import restore_index
 from seamark.checkpoint_dir.operators import DEFAULT_STORE, store_path
 from seamark.checkpoint_dir.state_files import closure
+from seamark.checkpoint_dir.state_references import require_state_inside
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.pipeline.declaration.aggregate_columns import (
@@ -136,6 +137,7 @@ def rewritten_state(
         files, pinned = state.files(), for_session(state.pinned, workshop.spark)
         with workshop.long_work("restoring the state", files.size) as advance:
             restore_index(old, files, state.small, workshop.shared, advance, workshop.fetch_all)
+        require_state_inside(old, workshop.spark)
         partitions = old.partition_numbers(state.number)
         after = f"{store_path(number, 0, DEFAULT_STORE)}/_metadata/schema"
         rewrite = ValueRewrite(

@@ -60,10 +60,16 @@ class RecordColumns:
     def staged_names(self) -> frozenset[str]:
         """The columns that staged rows may have; one that is declared may be missing in an epoch.
 
-        A key is the content of a record as its value is; the others say where it goes.
+        All but the value say where a record goes, or what else it replaces: a key chooses the
+        partition, and which record a compaction removes.
         """
-        given = {HEADERS: self.headers, PARTITION: self.partition, TOPIC: self.topic}
-        return frozenset({KEY, VALUE} | {name for name, column in given.items() if column})
+        given = {
+            KEY: self.key,
+            HEADERS: self.headers,
+            PARTITION: self.partition,
+            TOPIC: self.topic,
+        }
+        return frozenset({VALUE} | {name for name, column in given.items() if column})
 
     def check(self, schema: StructType) -> None:
         """:class:`RefusedError` names the first column that is missing or of a wrong type."""

@@ -4,7 +4,7 @@ Whatever a broker could refuse about a record must be found before the epoch is 
 its partition, its topic, a missing key in a compacted topic.
 
 Whoever can write to the folder has rows sent with the user's login, so a file decides nothing that
-the sink leaves to no column: a topic, a partition or headers that were not declared are damage.
+the sink leaves to no column: a key, topic, partition or headers that were not declared are damage.
 
 Tests: ``tests/sinks/test_kafka_records.py``.
 """
@@ -198,9 +198,9 @@ def _require_declared(names: Sequence[str], columns: RecordColumns, path: str) -
             if others
             else "the staged rows do not have the columns of records",
             where=path,
-            hint="Nothing of this file was sent. If the sink had other columns for headers, "
-            "partition or topic when the epoch was prepared, start once with those; else restore "
-            "the folder from a copy, or roll the pipeline back to the epoch before.",
+            hint="Nothing of this file was sent. If the sink had other columns for key, "
+            "headers, partition or topic when the epoch was prepared, start once with those; else "
+            "restore the folder from a copy, or roll the pipeline back to the epoch before.",
         )
 
 

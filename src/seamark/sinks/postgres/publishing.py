@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.errors import RefusedError
+from seamark._common.text import shortened
+from seamark.errors import DamageError, RefusedError
+from seamark.limits import LONGEST_PREFIX
 from seamark.sinks.contract import Identity
 from seamark.sinks.postgres.connections import first_line, may_pass, with_values
 from seamark.sinks.postgres.staging import REMOVED, TOKEN, Staging
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from seamark.sinks.postgres.catalog import Table
     from seamark.sinks.postgres.connections import Rows
+    from seamark.sinks.postgres.table_checks import WriteOptions
 
 _LONG: Final = 2000
 """Bytes that an index may refuse; a B-tree takes 2704."""
@@ -37,6 +40,32 @@ class Prepared(Identity, frozen=True):
     has_removals: bool
     epoch_column: str | None
     plan: dict[str, Any] | None = None
+
+
+def require_own(prepared: Prepared, staging: Staging, options: WriteOptions) -> None:
+    """Whether what a checkpoint keeps of an epoch is of this output, and of how it writes.
+
+    :class:`DamageError` for rows of another output, which may write to the same table;
+    :class:`RefusedError` for other keys: they decide which rows of the table are changed.
+    """
+    own = staging.pipeline, staging.sink
+    if (prepared.pipeline, prepared.sink) != own:
+        raise DamageError(
+            f"the checkpoint has rows of output {shortened(prepared.sink, LONGEST_PREFIX)!r} of "
+            f"pipeline {shortened(prepared.pipeline, LONGEST_PREFIX)!r} for output {own[1]!r} of "
+            f"{own[0]!r}",
+            where=staging.address.shown,
+            hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back to "
+            "the epoch before.",
+        )
+    removes = options.delete_where is not None
+    if (prepared.keys, prepared.has_removals) != ([*options.keys], removes):
+        raise RefusedError(
+            f"epoch {prepared.epoch} was staged with other keys, or with another delete_where, "
+            "than the sink has now",
+            where=staging.address.shown,
+            hint="Start once with those of before, so that the epoch can be finished.",
+        )
 
 
 def check_staged(connection: Rows, table: Table, staging: Staging, prepared: Prepared) -> None:

@@ -44,7 +44,7 @@ from seamark.sinks.postgres.history_checks import (
     require_shown,
 )
 from seamark.sinks.postgres.ledger import Ledger
-from seamark.sinks.postgres.publishing import Prepared, check_staged, moving
+from seamark.sinks.postgres.publishing import Prepared, check_staged, moving, require_own
 from seamark.sinks.postgres.staging import REMOVED, Staging
 from seamark.sinks.postgres.table_checks import WriteOptions, check_table
 from seamark.sinks.postgres.values import as_text
@@ -248,6 +248,7 @@ class PostgresSink(Sink):
 
     def commit(self, committable: Committable) -> None:
         prepared = identity_in(committable, Prepared)
+        require_own(prepared, self._staging, self._options)
         for pause in _PAUSES:
             try:
                 self._show(prepared)

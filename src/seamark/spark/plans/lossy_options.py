@@ -41,10 +41,6 @@ SESSION_SETTINGS: Final = (
 )
 """Settings of the session that do the same to every source made of files."""
 
-FILE_FORMATS: Final = frozenset(
-    {"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"}
-)
-
 
 def lossy_options(options: Mapping[str, str]) -> dict[str, str]:
     """Those of the options that may lose rows, by the name that Spark documents."""

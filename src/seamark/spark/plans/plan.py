@@ -45,6 +45,8 @@ _SECRET_FREE: Final = frozenset(
 _SECRET_FREE_IN: Final = {"seamark_table": frozenset({"key", "columns"})}
 """Names that say what is read in one format, and might be anything in another."""
 
+_FILE_SOURCE: Final = "FileSource["
+"""How the name begins that Spark gives to a stream of files."""
 
 _STATEFUL: Final = {
     "GlobalLimit": "limit",
@@ -72,6 +74,8 @@ class SourceInfo:
     """Options that let rows be skipped without an error."""
     begins: str = ""
     """Where the first start begins, when that is not with the first row."""
+    reads_files: bool = False
+    """Whether Spark lists the files of a path and notes them in a log, in whatever format."""
 
 
 @dataclass(frozen=True)
@@ -297,8 +301,18 @@ def _describe(leaf: Any) -> SourceInfo:
         key.lower(): redacted(value) for key, value in options.items() if key.lower() in harmless
     }
     return SourceInfo(
-        name, dict(sorted(allowed.items())), lossy_options(options), _beginning(name, options)
+        name,
+        dict(sorted(allowed.items())),
+        lossy_options(options),
+        _beginning(name, options),
+        _reads_files(leaf),
     )
+
+
+def _reads_files(leaf: Any) -> bool:
+    """By what Spark calls the stream: formats go by several names, and anybody may add some."""
+    is_old = leaf.getClass().getSimpleName() == "StreamingRelation"
+    return is_old and str(leaf.sourceName()).startswith(_FILE_SOURCE)
 
 
 def _beginning(format_name: str, options: dict[str, str]) -> str:
