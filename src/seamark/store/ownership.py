@@ -199,10 +199,9 @@ class Ownership:
         with self._blobs.exclusive():
             # the token keeps two claims of equal names from taking each other's write for theirs
             token = f"{name} {uuid.uuid4().hex[:8]}"
-            owner = self._raise_generation(token, pipeline)
-            self._pid = os.getpid()
             try:
-                held.enter_context(self._blobs.hold(claim_mark(owner.generation)))
+                owner = self._raise_generation(token, pipeline, held)
+                self._pid = os.getpid()
                 mine = owner.generation
                 tombstone_id, voided = self._fence(owner, token)
                 owner = self.amend(lambda now: self._fenced_in(now, token, tombstone_id, voided))
@@ -216,13 +215,19 @@ class Ownership:
         log.info("claimed %s as generation %d (%s)", self._blobs.url, mine, token)
         return self.claim_held
 
-    def _raise_generation(self, token: str, pipeline: str | None) -> Owner:
-        """The first step of a claim. When it fails, the claim that was held before stays."""
+    def _raise_generation(self, token: str, pipeline: str | None, held: ExitStack) -> Owner:
+        """The first step of a claim. When it fails, the claim that was held before stays.
+
+        The mark comes first: whoever reads of a claim whose mark nobody holds takes its process
+        for dead. Where there are marks, nobody else raises the generation meanwhile.
+        """
         previous, self.claim_held = self.claim_held, None
         try:
             before = self.read()
             self.check_covered(before)
             intended = self._newest_id(before) + 1
+            marked = claimed_by(before, token, pipeline, intended).generation
+            held.enter_context(self._blobs.hold(claim_mark(marked)))
             return self.amend(lambda now: claimed_by(now, token, pipeline, intended))
         except BaseException:
             self.claim_held = previous

@@ -53,9 +53,8 @@ from seamark.progress.configuration import config_hash
 from seamark.store import CheckpointStore
 from seamark.store.copy.plan import refuse_same_place
 from seamark.store.index_parts import LOG
-from seamark.store.inspection import newest_whole, problems_at_first_sight, pruned_or
+from seamark.store.inspection import newest_whole, problems_at_first_sight, pruned_or, writer_of
 from seamark.store.object_transfer import take_object
-from seamark.store.ownership import claim_mark
 from seamark.store.passing_pins import pinned_while_read
 
 Advance = Callable[[int], None]
@@ -237,11 +236,9 @@ def fork_store(
 
 
 def _refuse_in_use(target: CheckpointStore) -> None:
-    owner = target.owner()
+    owner, alive = writer_of(target)
     # what a fork that died has left may be taken over; two that run fence each other
-    if not owner.generation or owner.released or f" {_WRITER} " in owner.writer:
-        return
-    if target.backend.is_held(claim_mark(owner.generation)) is not False:
+    if alive is not False and f" {_WRITER} " not in owner.writer:
         raise FencedError(
             "the store of the fork is in use by another writer",
             where=f"{target.url} was claimed by generation {owner.generation} ({owner.writer}).",
