@@ -7,6 +7,8 @@ back, whatever moment of its claim or release a reader meets.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,31 @@ def test_a_target_whose_writer_is_followed_by_another_is_in_use(tmp_path: Path) 
                 assert at > 1, "nothing was read"
                 return
     raise AssertionError("it never came to an end")
+
+
+def test_a_claim_that_takes_nobody_over_leaves_a_writer_alone_that_comes_first() -> None:
+    for at in range(1, 200):
+        place = Place("object")  # on a disk nobody comes in between
+        with place.store() as pipeline, place.store(seat := place.seat()) as cleaner:
+            seat.arm(at, partial(pipeline.claim, pipeline="trades"))
+            with suppress(FencedError):
+                cleaner.claim(take_over=False)
+            if seat.disarm():
+                assert at > 5, "it hardly did anything"
+                return
+            pipeline.save(CheckpointManifest.new(1, epoch=1))
+    raise AssertionError("it never came to an end")
+
+
+def test_a_claim_that_takes_nobody_over_is_refused_beside_a_writer_and_renews_its_own(
+    tmp_path: Path,
+) -> None:
+    place = place_at(tmp_path)
+    with place.store() as store:
+        first = store.claim(take_over=False)
+        with pytest.raises(FencedError, match="belongs to another writer"):
+            place.store().claim(take_over=False)
+        assert store.claim(take_over=False).generation == first.generation + 1
 
 
 def test_a_claim_leaves_the_locks_that_a_check_of_the_disk_tries(
