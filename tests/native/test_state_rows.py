@@ -416,11 +416,10 @@ def test_an_entry_that_is_removed_after_the_listing_is_no_damage(
 ) -> None:
     make_copy(tmp_path, 3)
     query = RunsOn(tmp_path, 2)
-    choose_at_once = state_rows.choose
 
     def choose_late(files: Tree, asked: StateRequest) -> StateSelection:
         query.go_on()
-        return choose_at_once(files, asked)
+        return choose(files, asked)
 
     monkeypatch.setattr(state_rows, "choose", choose_late)
     monkeypatch.setattr(state_rows, "state_frame", query.frame)

@@ -54,6 +54,10 @@ def place_at(root: Path) -> Place:
     return place
 
 
+def claim(writer: CheckpointStore) -> None:
+    writer.claim(pipeline="trades")
+
+
 def claim_and_give_back(writer: CheckpointStore) -> None:
     writer.claim()
     writer.release()
@@ -66,7 +70,11 @@ def test_a_writer_that_claims_or_gives_back_never_seems_dead(
     place = place_at(tmp_path)
     for at in range(1, 200):
         seat, seen = place.seat(waits=True), list[bool]()
-        seat.arm(at, lambda seen=seen: seen.append(seems_dead(place.store())))
+
+        def look(seen: list[bool] = seen) -> None:
+            seen.append(seems_dead(place.store()))
+
+        seat.arm(at, look)
         claim_and_give_back(place.store(seat))
         if seat.disarm():
             assert at > 10, "it hardly did anything"
@@ -76,17 +84,16 @@ def test_a_writer_that_claims_or_gives_back_never_seems_dead(
 
 
 @pytest.mark.parametrize("seems_dead", SEEMS_DEAD)
-@pytest.mark.parametrize("visit", [CheckpointStore.release, CheckpointStore.claim])
+@pytest.mark.parametrize("ends", [True, False])
 def test_a_writer_that_ends_or_is_followed_while_it_is_looked_for_never_seems_dead(
-    seems_dead: Look, visit: Callable[[CheckpointStore], object], tmp_path: Path
+    seems_dead: Look, ends: bool, tmp_path: Path
 ) -> None:
     place = place_at(tmp_path)
     for at in range(1, 200):
         with place.store() as writer, place.store() as next_writer:
             writer.claim()
             seat = place.seat()
-            happens = writer if visit is CheckpointStore.release else next_writer
-            seat.arm(at, lambda happens=happens: visit(happens))
+            seat.arm(at, writer.release if ends else partial(claim, next_writer))
             is_dead = seems_dead(place.store(seat))
             if seat.disarm():
                 assert at > 1, "nothing was read"
@@ -129,7 +136,7 @@ def test_a_claim_that_takes_nobody_over_leaves_a_writer_alone_that_comes_first()
     for at in range(1, 200):
         place = Place("object")  # on a disk nobody comes in between
         with place.store() as pipeline, place.store(seat := place.seat()) as cleaner:
-            seat.arm(at, partial(pipeline.claim, pipeline="trades"))
+            seat.arm(at, partial(claim, pipeline))
             with suppress(FencedError):
                 cleaner.claim(take_over=False)
             if seat.disarm():
