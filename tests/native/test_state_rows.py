@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -25,9 +26,10 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
-from seamark.native.state_choice import StateRequest, choose, keepers
+from seamark.native.state_choice import StateRequest, StateSelection, choose, keepers
 from seamark.native.state_rows import _error_for, brought_here, plain
-from seamark.reports.state_rows import within_reach
+from seamark.reports import state_rows
+from seamark.reports.state_rows import read_state, within_reach
 from seamark.spark.failures import SparkFailure, said_by
 from tests.checkpoint_dir.support.directories import make_copy
 
@@ -358,3 +360,78 @@ def test_every_value_has_a_place_in_json(kind: t.DataType, value: Any, expected:
 def test_a_time_with_a_zone_is_told_in_utc() -> None:
     local = datetime.fromtimestamp(1_767_225_600)  # noqa: DTZ006 - as Spark gives it
     assert plain(local, t.TimestampType()) == "2026-01-01T00:00:00+00:00"
+
+
+class RunsOn:
+    """A query in a directory that commits a batch, and removes the oldest one, when it is read."""
+
+    def __init__(self, root: Path, steps: int) -> None:
+        self.root, self.steps, self.newest = root, steps, 2
+
+    def go_on(self) -> None:
+        if not self.steps:
+            return
+        self.steps -= 1
+        self.newest += 1
+        for log in ("offsets", "commits"):
+            here = self.root / log
+            (here / f"{self.newest}").write_bytes((here / f"{self.newest - 1}").read_bytes())
+            for batch in range(self.newest):
+                (here / f"{batch}").unlink(missing_ok=True)
+
+    @contextmanager
+    def frame(self, _: object, files: Tree, reading: StateSelection) -> Iterator[Any]:
+        """In place of Spark's reader: it finds what the directory has, and not what it had."""
+        self.go_on()
+        if reading.batch != self.newest:
+            raise DamageError("a file that the state needs is not there", where=files.uri)
+        yield f"rows of {reading.batch}"
+
+
+def rows_in(directory: LocalDirectory, asked: StateRequest) -> object:
+    no_spark: Any = None
+    return read_state(directory, asked, no_spark, lambda frame, _: frame)
+
+
+def test_state_that_a_running_query_removes_meanwhile_is_that_of_a_newer_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_copy(tmp_path, 3)
+    query = RunsOn(tmp_path, 3)
+    monkeypatch.setattr(state_rows, "state_frame", query.frame)
+    assert rows_in(LocalDirectory(tmp_path), StateRequest()) == "rows of 5"
+
+
+def test_a_batch_that_a_running_query_removes_meanwhile_is_not_there_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_copy(tmp_path, 3)
+    monkeypatch.setattr(state_rows, "state_frame", RunsOn(tmp_path, 1).frame)
+    with pytest.raises(CheckpointNotFoundError, match="batch 2 is not among the committed ones"):
+        rows_in(LocalDirectory(tmp_path), StateRequest(batch=2))
+
+
+def test_an_entry_that_is_removed_after_the_listing_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_copy(tmp_path, 3)
+    query = RunsOn(tmp_path, 2)
+
+    def choose_late(files: Tree, asked: StateRequest) -> StateSelection:
+        query.go_on()
+        return choose(files, asked)
+
+    monkeypatch.setattr(state_rows, "choose", choose_late)
+    monkeypatch.setattr(state_rows, "state_frame", query.frame)
+    assert rows_in(LocalDirectory(tmp_path), StateRequest()) == "rows of 4"
+
+
+def test_state_that_is_missing_where_nothing_happens_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_copy(tmp_path, 3)
+    query = RunsOn(tmp_path, 0)
+    query.newest = 9
+    monkeypatch.setattr(state_rows, "state_frame", query.frame)
+    with pytest.raises(DamageError, match="is not there"):
+        rows_in(LocalDirectory(tmp_path), StateRequest())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
@@ -278,7 +279,7 @@ def test_a_claim_takes_over_the_tombstone_that_a_claim_it_overtook_puts_late() -
         for number in (1, 2):
             save(number)(store)
     slow = place.store(place.seat())._parts
-    generation = slow.ownership._raise_generation("slow", None).generation
+    generation = slow.ownership._raise_generation("slow", None, ExitStack()).generation
 
     class Late(ObjectSeat):
         arrives: ClassVar = [3]

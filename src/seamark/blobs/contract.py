@@ -230,7 +230,7 @@ class Blobs(ABC):
         return nullcontext()
 
     def forget_holds(self, but: str) -> None:  # noqa: B027 - most backends have none
-        """Remove the marks of the past, all but one."""
+        """Remove the marks of the past that are named as this one up to its last dash."""
 
     def is_held(self, name: str) -> bool | None:
         """Whether somebody holds that mark; None where the backend does not know."""

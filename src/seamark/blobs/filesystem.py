@@ -342,8 +342,10 @@ class FilesystemBlobs(Blobs):
         return self._lock(f"locks/{name}.lock")
 
     def forget_holds(self, but: str) -> None:
+        kind = but.rpartition("-")[0]
         for entry in self.entries("locks/"):
-            if entry.key not in (_LOCK, f"locks/{but}.lock"):
+            is_such = entry.key.startswith(f"locks/{kind}-") and entry.key.endswith(".lock")
+            if is_such and entry.key != f"locks/{but}.lock":
                 self.delete([entry.key])
 
     def is_held(self, name: str) -> bool | None:

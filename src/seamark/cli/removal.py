@@ -142,19 +142,18 @@ def _claim(store: CheckpointStore, what: str, *, take_over: bool, force: bool) -
     """
     require_store(store)
     refuse_foreign(store, force=force)
-    if not take_over:
-        try:
-            store.check_claim()
-        except FencedError as error:
-            raise FencedError(
-                "a writer may be using this store, so nothing was removed",
-                where=error.where,
-                hint=f"Stop the pipeline first, then {what} again. If it is dead for certain, "
-                "--take-over claims the store; a writer that is alive after all is stopped by "
-                "that. A running pipeline prunes by itself when it has 'keep'.",
-            ) from None
     try:
-        store.claim(writer=f"{default_writer()} {what}")
+        store.claim(writer=f"{default_writer()} {what}", take_over=take_over)
+    except FencedError as error:
+        if take_over:
+            raise
+        raise FencedError(
+            "a writer may be using this store, so nothing was removed",
+            where=error.where,
+            hint=f"Stop the pipeline first, then {what} again. If it is dead for certain, "
+            "--take-over claims the store; a writer that is alive after all is stopped by "
+            "that. A running pipeline prunes by itself when it has 'keep'.",
+        ) from None
     except StoreUnavailableError as error:
         # a claim has to be written; on a full disk nobody can save, and nobody owns the store
         if take_over or not is_disk_full(error):

@@ -213,11 +213,12 @@ def _require_rocksdb(folder: str) -> None:
 
 
 def _of_progress(store: SourceCheckpointStore) -> Document:
+    recorded = store.read_overview()
     sources = [
         _source(name, at.sequence, *readable(at.source_position), len(at.source_position or b""))
-        for name, at in sorted(store.read_all_checkpoints().items())
+        for name, at in sorted(recorded.checkpoints.items())
     ]
-    return _document(store.url, None, store.read_config_hash(), sources)
+    return _document(store.url, None, recorded.config_hash, sources)
 
 
 def _document(

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 from seamark._common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from seamark.progress.checkpoints import MAX_POSITION_BYTES, SequenceDedup, SourceCheckpoint
+    from seamark.progress.checkpoints import (
+        MAX_POSITION_BYTES,
+        ProgressOverview,
+        SequenceDedup,
+        SourceCheckpoint,
+    )
     from seamark.progress.configuration import config_hash, explain_change
     from seamark.progress.ledger import Ledger
     from seamark.progress.policy import (
@@ -42,6 +47,7 @@ __all__ = [
     "Decision",
     "Ledger",
     "Policy",
+    "ProgressOverview",
     "Reason",
     "SequenceDedup",
     "Session",
@@ -60,7 +66,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "seamark.progress.checkpoints": "MAX_POSITION_BYTES SequenceDedup SourceCheckpoint",
+    "seamark.progress.checkpoints": (
+        "MAX_POSITION_BYTES ProgressOverview SequenceDedup SourceCheckpoint"
+    ),
     "seamark.progress.configuration": "config_hash explain_change",
     "seamark.progress.ledger": "Ledger",
     "seamark.progress.urls": "open_progress rocksdb_url",

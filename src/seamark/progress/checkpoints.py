@@ -27,6 +27,14 @@ class SourceCheckpoint:
     source_position: bytes | None = None
 
 
+@dataclass(frozen=True)
+class ProgressOverview:
+    """How far all sources have been read and of which configuration that is, at one moment."""
+
+    checkpoints: Mapping[str, SourceCheckpoint]
+    config_hash: int | None = None
+
+
 def check_sequence(sequence: int) -> int:
     """A sequence when it can be one."""
     return check_number("a sequence", sequence, 0, U64_MAX)

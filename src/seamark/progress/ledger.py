@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from seamark._common.logs import logger_named
 from seamark.errors import RefusedError
-from seamark.progress.checkpoints import SourceCheckpoint
+from seamark.progress.checkpoints import ProgressOverview, SourceCheckpoint
 
 if TYPE_CHECKING:
     from seamark.progress.session import Session
@@ -164,6 +164,10 @@ class Ledger(ABC):
     @abstractmethod
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
         """The committed checkpoints of all sources, as they were at one moment."""
+
+    @abstractmethod
+    def overview(self) -> ProgressOverview:
+        """All checkpoints and the hash of the configuration, as they were at one moment."""
 
     @abstractmethod
     def result_sequence(self, query_id: str) -> int | None:

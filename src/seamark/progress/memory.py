@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 from weakref import WeakValueDictionary
 
-from seamark.progress.checkpoints import SourceCheckpoint
+from seamark.progress.checkpoints import ProgressOverview, SourceCheckpoint
 from seamark.progress.ledger import Changes, SingleWriterLedger
 
 K = TypeVar("K")
@@ -54,12 +54,16 @@ class MemoryLedger(SingleWriterLedger):
         return self.checkpoints().get(source_id)
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
+        return dict(self.overview().checkpoints)
+
+    def overview(self) -> ProgressOverview:
         with self._lock:
             state = self._state
-            return {
+            checkpoints = {
                 source: SourceCheckpoint(sequence, state.positions.get(source))
                 for source, sequence in state.sequences.items()
             }
+            return ProgressOverview(checkpoints, state.config_hash)
 
     def result_sequence(self, query_id: str) -> int | None:
         return self._state.results.get(query_id)

@@ -140,7 +140,8 @@ def _observed(
     was_reset: bool,
 ) -> tuple[StartFacts, dict[str, PositionUnavailable]]:
     """The facts, and the errors of the sources that no longer have their position."""
-    persistent, stored = store.is_persistent(), store.read_all_checkpoints()
+    persistent, recorded = store.is_persistent(), store.read_overview()
+    stored = recorded.checkpoints
     by_name: dict[str, SourceFacts] = {}
     lost: dict[str, PositionUnavailable] = {}
     for name, source in sources.items():
@@ -154,7 +155,7 @@ def _observed(
         by_name[name] = facts
     facts_of_all = StartFacts(
         persistent=persistent,
-        stored_hash=store.read_config_hash(),
+        stored_hash=recorded.config_hash,
         current_hash=check_sequence(config_hash),
         sources=by_name,
         known=frozenset(stored) - sources.keys(),

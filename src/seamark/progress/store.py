@@ -11,7 +11,7 @@ from typing import Self
 
 from seamark._common.checks import check_text
 from seamark.errors import RefusedError
-from seamark.progress.checkpoints import SourceCheckpoint, check_sequence
+from seamark.progress.checkpoints import ProgressOverview, SourceCheckpoint, check_sequence
 from seamark.progress.ledger import Changes, Ledger, Transaction
 from seamark.progress.session import Session, as_bytes, check_space
 
@@ -165,6 +165,14 @@ class SourceCheckpointStore:
         """The committed checkpoints of all sources."""
         self._require_open()
         return self._ledger.checkpoints()
+
+    def read_overview(self) -> ProgressOverview:
+        """The committed checkpoints of all sources, and the configuration's hash beside them.
+
+        Both are of one moment, which two reads one after the other need not be.
+        """
+        self._require_open()
+        return self._ledger.overview()
 
     def clear_checkpoints(self) -> None:
         """Delete all checkpoints, result sequences and the hash, at once. Data stays.

@@ -11,23 +11,25 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from seamark import limits
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
-from seamark.errors import CheckpointNotFoundError
+from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import restore_directory
 from seamark.native.state_choice import StateRequest, StateSelection, choose, keepers
-from seamark.native.state_rows import brought_here, plain_row
+from seamark.native.state_rows import brought_here, plain_row, state_frame
 from seamark.reports.document import Document
 from seamark.reports.named_checkpoints import use_named
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 _PREFIX: Final = "seamark-state-"
 _TRIES: Final = 5
@@ -97,6 +99,32 @@ def _copied(
         hint="Spark keeps that of the last spark.sql.streaming.minBatchesToRetain batches. Ask for "
         "the newest one, or take a snapshot of the directory and read that (--from).",
     )
+
+
+def read_state(
+    directory: Directory,
+    asked: StateRequest,
+    spark: SparkSession,
+    use: Callable[[DataFrame, StateSelection], T],
+) -> T:
+    """What a function makes of the rows that are asked for.
+
+    The query may be running: what is not there is looked for again, by a new listing, as long as
+    batches were committed or removed meanwhile. Without a number it is then a newer batch.
+    """
+    for left in reversed(range(_TRIES)):
+        tree = Tree.of(directory)
+        try:
+            with (
+                within_reach(directory, tree, asked) as (files, reading),
+                state_frame(spark, files, reading) as frame,
+            ):
+                return use(frame, reading)
+        except (DamageError, CheckpointNotFoundError, FileNotFoundError):
+            is_copied = isinstance(directory, ObjectDirectory)  # which has looked again itself
+            if not left or is_copied or Tree.of(directory).entries.keys() == tree.entries.keys():
+                raise
+    raise AssertionError("not reached")
 
 
 def state_listing(tree: Tree) -> Document:

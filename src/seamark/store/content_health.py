@@ -9,9 +9,9 @@ from seamark.errors import DamageError
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.health import HealthCheck, failed, ok, tried, warning
-from seamark.store.inspection import was_pruned
+from seamark.store.inspection import was_pruned, writer_of
 from seamark.store.owner import Standing, standing
-from seamark.store.ownership import claim_age, claim_mark
+from seamark.store.ownership import claim_age
 from seamark.store.recovery import RecoveryReport
 from seamark.store.validation import Evidence, weakest
 
@@ -36,14 +36,13 @@ def _format(store: CheckpointStore) -> HealthCheck:
 
 
 def _owner(store: CheckpointStore) -> HealthCheck:
-    owner = store.owner()
+    owner, alive = writer_of(store)
     if owner.generation == 0:
         return ok("owner", "none")
     who = f"generation {owner.generation} ({owner.writer})"
     since = claim_age(owner)
     if owner.released:
         return ok("owner", f"given back by {who}, claimed {since}")
-    alive = store.backend.is_held(claim_mark(owner.generation))
     if alive:
         return ok("owner", f"in use by {who}, claimed {since}")
     if alive is None:

@@ -112,10 +112,31 @@ def newest_whole(
 
 
 def is_writer_alive(store: StoreReader, owner: Owner) -> bool | None:
-    """Whether the process that has claimed the store lives; None where the backend cannot tell."""
+    """Whether the process that has claimed the store lives; None where the backend cannot tell.
+
+    :class:`Overtaken` when the claim was given back or taken over since the owner was read: that
+    nobody holds its mark says nothing then.
+    """
     if not owner.generation or owner.released:
         return False
-    return store.backend.is_held(claim_mark(owner.generation))
+    alive = store.backend.is_held(claim_mark(owner.generation))
+    if alive is False and _claim_in(store.owner()) != _claim_in(owner):
+        raise Overtaken
+    return alive
+
+
+def _claim_in(owner: Owner) -> tuple[object, ...]:
+    return owner.generation, owner.writer, owner.released
+
+
+def writer_of(store: StoreReader) -> tuple[Owner, bool | None]:
+    """The owner, and whether the process that has claimed the store lives, of one moment."""
+
+    def look() -> tuple[Owner, bool | None]:
+        owner = store.owner()
+        return owner, is_writer_alive(store, owner)
+
+    return until_settled(look, store.url)
 
 
 def examine(

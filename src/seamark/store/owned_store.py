@@ -20,10 +20,15 @@ from seamark.store.validation import CheckpointKind
 class OwnedStore(StoreReader):
     """What changes ``owner.json``: who writes, which ids count, which checkpoints stay."""
 
-    def claim(self, *, writer: str | None = None, pipeline: str | None = None) -> Claim:
-        """Become the only writer. Any other one gets :class:`FencedError` from here on."""
+    def claim(
+        self, *, writer: str | None = None, pipeline: str | None = None, take_over: bool = True
+    ) -> Claim:
+        """Become the only writer. Any other one gets :class:`FencedError` from here on.
+
+        Unless ``take_over``, this one gets it when there is another that may be alive.
+        """
         with self._lock:
-            return self._reading().claim(writer, pipeline)
+            return self._reading().claim(writer, pipeline, take_over=take_over)
 
     def release(self) -> None:
         """Give back the claim, if there is one. The handle stays open and can claim again."""

@@ -131,6 +131,10 @@ class Ownership:
             if self._manifests.is_behind:
                 self.check_covered(owner)
             return owner
+        self._refuse_in_use(owner)
+        return owner
+
+    def _refuse_in_use(self, owner: Owner) -> None:
         if owner.generation and not owner.released and self._is_alive(owner):
             raise FencedError(
                 "this store belongs to another writer",
@@ -138,7 +142,6 @@ class Ownership:
                 f"({owner.writer}) {claim_age(owner)}; this handle has no claim.",
                 hint="Nothing was written. Stop that writer, or take the store over with claim().",
             )
-        return owner
 
     def _refuse_in_a_fork(self) -> None:
         if os.getpid() != self._pid:
@@ -188,8 +191,8 @@ class Ownership:
             hint="Many writers at once? Try again.",
         )
 
-    def claim(self, writer: str | None, pipeline: str | None) -> Claim:
-        """Become the owner; every other writer is fenced from here on."""
+    def claim(self, writer: str | None, pipeline: str | None, *, take_over: bool = True) -> Claim:
+        """Become the owner; another writer is fenced, or keeps it without ``take_over``."""
         for what, text in (("writer", writer), ("pipeline", pipeline)):
             if text is not None:
                 check_text(text, what)
@@ -199,10 +202,9 @@ class Ownership:
         with self._blobs.exclusive():
             # the token keeps two claims of equal names from taking each other's write for theirs
             token = f"{name} {uuid.uuid4().hex[:8]}"
-            owner = self._raise_generation(token, pipeline)
-            self._pid = os.getpid()
             try:
-                held.enter_context(self._blobs.hold(claim_mark(owner.generation)))
+                owner = self._raise_generation(token, pipeline, held, take_over)
+                self._pid = os.getpid()
                 mine = owner.generation
                 tombstone_id, voided = self._fence(owner, token)
                 owner = self.amend(lambda now: self._fenced_in(now, token, tombstone_id, voided))
@@ -216,14 +218,28 @@ class Ownership:
         log.info("claimed %s as generation %d (%s)", self._blobs.url, mine, token)
         return self.claim_held
 
-    def _raise_generation(self, token: str, pipeline: str | None) -> Owner:
-        """The first step of a claim. When it fails, the claim that was held before stays."""
+    def _raise_generation(
+        self, token: str, pipeline: str | None, held: ExitStack, take_over: bool = True
+    ) -> Owner:
+        """The first step of a claim. When it fails, the claim that was held before stays.
+
+        The mark comes first: who reads of a claim whose mark nobody holds takes its process for
+        dead. Where there are marks, nobody else raises the generation meanwhile.
+        """
         previous, self.claim_held = self.claim_held, None
         try:
             before = self.read()
             self.check_covered(before)
             intended = self._newest_id(before) + 1
-            return self.amend(lambda now: claimed_by(now, token, pipeline, intended))
+            marked = claimed_by(before, token, pipeline, intended).generation
+            held.enter_context(self._blobs.hold(claim_mark(marked)))
+
+            def raised(now: Owner) -> Owner:
+                if not take_over and not (previous and _is_of(previous, now)):
+                    self._refuse_in_use(now)
+                return claimed_by(now, token, pipeline, intended)
+
+            return self.amend(raised)
         except BaseException:
             self.claim_held = previous
             raise

@@ -16,15 +16,14 @@ from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import CheckpointNotFoundError, RefusedError
-from seamark.native.state_choice import StateRequest, StateSelection, choose
-from seamark.native.state_rows import state_frame
+from seamark.native.state_choice import StateRequest, choose
 from seamark.reports.document import Document
 from seamark.reports.state_rows import (
     first_choice,
+    read_state,
     restored_for_reading,
     rows_document,
     state_listing,
-    within_reach,
 )
 from seamark.store import CheckpointStore
 from seamark.ui.bounds import MOST_RESTORED_BYTES, STATE_ROWS
@@ -87,11 +86,13 @@ class RowSource:
                 _require_small(size, directory.url)
             with bar("starting Spark", None):
                 spark = self._session()
-            with (
-                bar("reading rows", None),
-                within_reach(directory, tree, request) as (files, reading),
-            ):
-                document = _page(spark, files, reading, asked.first)
+            with bar("reading rows", None):
+                document = read_state(
+                    directory,
+                    request,
+                    spark,
+                    lambda frame, reading: rows_document(frame, reading, STATE_ROWS, asked.first),
+                )
         return document | {
             "first": asked.first,
             "part": request.variable or request.side or request.store,
@@ -125,11 +126,6 @@ class RowSource:
         """Remove what was restored."""
         self._restored = None
         self._held.close()
-
-
-def _page(spark: SparkSession, files: Tree, reading: StateSelection, first: int) -> Document:
-    with state_frame(spark, files, reading) as frame:
-        return rows_document(frame, reading, STATE_ROWS, first)
 
 
 def _require_small(size: int, url: str) -> None:

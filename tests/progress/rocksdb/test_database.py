@@ -202,21 +202,38 @@ def test_a_handle_that_is_collected_while_another_folder_is_opened_lets_go_of_it
         write(store, 1, 1)
 
 
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Why the next openings beside a writer fail, each once."""
+    opened, failures = database.Secondary._opened, list[str]()
+
+    def fails_once(self: database.Secondary) -> Any:
+        if failures:
+            raise StoreUnavailableError(failures.pop())
+        return opened(self)
+
+    monkeypatch.setattr(database.Secondary, "_opened", fails_once)
+    return failures
+
+
 def test_a_reader_that_cannot_open_the_database_again_at_once_tries_once_more(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str, failures: list[str]
 ) -> None:
     with open_progress(url) as writer, open_progress(url, read_only=True) as reader:
         write(writer, 1, 10)
         secondary = cast("Any", reader)._ledger._database
-        opened, failures = database.Secondary._opened, [True]
-
-        def fails_once(self: database.Secondary) -> Any:
-            if failures:
-                failures.pop()
-                raise StoreUnavailableError("a file was removed just now")
-            return opened(self)
-
-        monkeypatch.setattr(database.Secondary, "_opened", fails_once)
+        failures.append("a file was removed just now")
         secondary._rdict.close()  # then it cannot catch up, as after a file was removed
         assert seen(reader) == 1
+        assert not failures
+
+
+def test_a_reader_that_comes_while_the_writer_starts_tries_once_more(
+    url: str, failures: list[str]
+) -> None:
+    with open_progress(url) as writer:
+        write(writer, 1, 10)
+        failures.append("the primary may have switched to a new MANIFEST and deleted the old one")
+        with open_progress(url, read_only=True) as reader:
+            assert seen(reader) == 1
         assert not failures

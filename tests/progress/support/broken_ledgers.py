@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from seamark.errors import RefusedError
+from seamark.progress import ProgressOverview
 from seamark.progress.ledger import Changes, Turn, Writes
 from seamark.progress.memory import MemoryLedger, _State
 
@@ -318,6 +319,14 @@ class TheSecondHalfComesLater(SoundLedger):
         super().apply(replace(changes, data=first))
         time.sleep(0.002)
         super().apply(replace(changes, cleared=set(), forget_checkpoints=False))
+
+
+@breaks("an_overview_is_of_one_moment")
+class TheHashIsReadLater(SoundLedger):
+    def overview(self) -> ProgressOverview:
+        checkpoints = self.checkpoints()
+        time.sleep(0.002)
+        return ProgressOverview(checkpoints, self.config_hash())
 
 
 @breaks("a_session_in_which_nothing_happens_can_be_committed")

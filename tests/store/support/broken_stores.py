@@ -265,8 +265,10 @@ class NobodyIsFenced(CheckpointStore):
 
 @breaks("a_fenced_writers_late_manifest_does_not_count")
 class ClaimsLeaveNoFence(CheckpointStore):
-    def claim(self, *, writer: str | None = None, pipeline: str | None = None) -> Claim:
-        claim = super().claim(writer=writer, pipeline=pipeline)
+    def claim(
+        self, *, writer: str | None = None, pipeline: str | None = None, take_over: bool = True
+    ) -> Claim:
+        claim = super().claim(writer=writer, pipeline=pipeline, take_over=take_over)
         self._ownership.amend(lambda now: msgspec.structs.replace(now, fences=()))
         return claim
 

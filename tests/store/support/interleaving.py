@@ -113,13 +113,13 @@ class LockedSeat(Seat):
                 self.locks_held -= 1
 
     def hold(self, name: str) -> AbstractContextManager[object]:
-        return self.base.hold(name)
+        return self._next().hold(name)
 
     def forget_holds(self, but: str) -> None:
         self.base.forget_holds(but)
 
     def is_held(self, name: str) -> bool | None:
-        return self.base.is_held(name)
+        return self._next().is_held(name)
 
     def close(self) -> None:
         self.base.close()

@@ -23,9 +23,9 @@ from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.cli.layout import plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
-from seamark.native.state_choice import StateRequest
-from seamark.native.state_rows import plain_row, state_frame
-from seamark.reports.state_rows import flat_row, rows_document, within_reach
+from seamark.native.state_choice import StateRequest, StateSelection, choose
+from seamark.native.state_rows import plain_row
+from seamark.reports.state_rows import flat_row, read_state, rows_document
 from seamark.spark.own_session import a_session
 
 if TYPE_CHECKING:
@@ -59,19 +59,22 @@ def write_rows(
     directory: Directory, tree: Tree, asked: StateRequest, destination: RowOutput
 ) -> None:
     """Have Spark read, and put the rows where they are wanted."""
-    with within_reach(directory, tree, asked) as (files, reading):
-        spark = a_session()
-        spark.sparkContext.setLogLevel("OFF")  # its errors are reported once, by us
-        try:
-            with state_frame(spark, files, reading) as frame:
-                if destination.form == "parquet":
-                    _write_parquet(frame, destination)
-                elif destination.form == "csv":
-                    _write_csv(frame, destination)
-                else:
-                    _write_document(rows_document(frame, reading, destination.limit), destination)
-        finally:
-            spark.sparkContext.setLogLevel("ERROR")
+
+    def write(frame: DataFrame, reading: StateSelection) -> None:
+        if destination.form == "parquet":
+            _write_parquet(frame, destination)
+        elif destination.form == "csv":
+            _write_csv(frame, destination)
+        else:
+            _write_document(rows_document(frame, reading, destination.limit), destination)
+
+    choose(tree, asked)  # what cannot be is told before Spark starts
+    spark = a_session()
+    spark.sparkContext.setLogLevel("OFF")  # its errors are reported once, by us
+    try:
+        read_state(directory, asked, spark, write)
+    finally:
+        spark.sparkContext.setLogLevel("ERROR")
 
 
 def _write_document(document: Document, destination: RowOutput) -> None:
@@ -135,7 +138,11 @@ def _write_csv(frame: DataFrame, destination: RowOutput) -> None:
     first = next(plain_rows, None)  # Spark's errors come before anything is written
     rows = itertools.chain([] if first is None else [first], plain_rows)
     if destination.output is None:
-        _put_csv(sys.stdout, names, rows)
+        # all or nothing: when the query removes some of it meanwhile, a newer batch is read
+        with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as whole:
+            _put_csv(whole, names, rows)
+            whole.seek(0)
+            shutil.copyfileobj(whole, sys.stdout)
         return
     with _new_file(destination.output) as file:
         count = _put_csv(file, names, rows)

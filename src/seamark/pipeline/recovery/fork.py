@@ -53,9 +53,8 @@ from seamark.progress.configuration import config_hash
 from seamark.store import CheckpointStore
 from seamark.store.copy.plan import refuse_same_place
 from seamark.store.index_parts import LOG
-from seamark.store.inspection import newest_whole, problems_at_first_sight, pruned_or
+from seamark.store.inspection import newest_whole, problems_at_first_sight, pruned_or, writer_of
 from seamark.store.object_transfer import take_object
-from seamark.store.ownership import claim_mark
 from seamark.store.passing_pins import pinned_while_read
 
 Advance = Callable[[int], None]
@@ -203,7 +202,7 @@ def fork_store(
     not to be whole. Then nothing is decided.
     """
     refuse_same_place(source, target)
-    _refuse_in_use(target)
+    take_over = _require_free(target)
     if first_of(target) is not None:
         raise _not_empty(target, "it is a fork already")
     number = chosen.manifest.checkpoint_id
@@ -216,7 +215,8 @@ def fork_store(
                     where=source.url,
                     hint="Run one epoch of its pipeline first: that checkpoint can be forked.",
                 )
-            target.claim(writer=f"{default_writer()} {_WRITER}", pipeline=pipeline)
+            writer = f"{default_writer()} {_WRITER}"
+            target.claim(writer=writer, pipeline=pipeline, take_over=take_over)
             try:
                 if first_of(target) is not None:
                     raise _not_empty(target, "another process has made it a fork meanwhile")
@@ -236,17 +236,20 @@ def fork_store(
     )
 
 
-def _refuse_in_use(target: CheckpointStore) -> None:
-    owner = target.owner()
-    # what a fork that died has left may be taken over; two that run fence each other
-    if not owner.generation or owner.released or f" {_WRITER} " in owner.writer:
-        return
-    if target.backend.is_held(claim_mark(owner.generation)) is not False:
+def _require_free(target: CheckpointStore) -> bool:
+    """Whether what a fork that died has left may be taken over; two that run fence each other.
+
+    :class:`FencedError` when a writer of another kind uses the store.
+    """
+    owner, alive = writer_of(target)
+    is_fork = f" {_WRITER} " in owner.writer
+    if alive is not False and not is_fork:
         raise FencedError(
             "the store of the fork is in use by another writer",
             where=f"{target.url} was claimed by generation {owner.generation} ({owner.writer}).",
             hint="Nothing was written. Choose a new place for the fork.",
         )
+    return is_fork
 
 
 def _take_objects(

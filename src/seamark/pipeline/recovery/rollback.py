@@ -22,9 +22,14 @@ from seamark.pipeline.declaration.target_names import target_names
 from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.store import CheckpointStore, Owner
 from seamark.store.consistent_read import Overtaken, until_settled
-from seamark.store.inspection import pruned_or, require_same_history, require_there, was_pruned
+from seamark.store.inspection import (
+    is_writer_alive,
+    pruned_or,
+    require_same_history,
+    require_there,
+    was_pruned,
+)
 from seamark.store.owner import Standing, standing
-from seamark.store.ownership import claim_mark
 
 if TYPE_CHECKING:
     from seamark.pipeline.declaration.compile import Output
@@ -241,17 +246,15 @@ def _plan(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
         raise Overtaken
     require_there(store, checkpoint_id)
     given_up_before = _given_up_before(store, owner, chosen, newest)
-    require_same_history(store, owner)
-    claimed = owner.generation > 0 and not owner.released
-    held = store.backend.is_held(claim_mark(owner.generation)) if claimed else False
+    now = require_same_history(store, owner)  # which may have been given back meanwhile
     return RollbackPlan(
         chosen=chosen,
         newest_id=counting[0] if counting else checkpoint_id,
         newest=newest or chosen,
         given_up=sorted(counting),
         sinks=sink_rollbacks(chosen, newest, given_up_before),
-        owner=owner,
-        is_alive=held,
+        owner=now,
+        is_alive=is_writer_alive(store, now),
     )
 
 

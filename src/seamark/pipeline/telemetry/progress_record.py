@@ -70,7 +70,8 @@ class ProgressRecord:
 
     def _brought_to(self, newest: CheckpointManifest | None) -> str | None:
         store = self._opened()
-        recorded, config_hash = store.read_all_checkpoints(), store.read_config_hash()
+        overview = store.read_overview()
+        recorded, config_hash = overview.checkpoints, overview.config_hash
         self._hash = config_hash
         if newest is None:
             if recorded or config_hash is not None:

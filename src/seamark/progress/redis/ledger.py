@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, FencedError, OutcomeUnknownError, StoreUnavailableError
 from seamark.progress.checkpoints import (
+    ProgressOverview,
     SourceCheckpoint,
     require_kept_number,
     require_kept_position,
@@ -118,10 +119,23 @@ class RedisLedger(Ledger):
         return SourceCheckpoint(sequence, require_kept_position(position, source_id, self.url))
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
+        return self._checkpoints(*self._recorded())
+
+    def overview(self) -> ProgressOverview:
+        meta, positions = self._recorded()
+        return ProgressOverview(self._checkpoints(meta, positions), self._number(meta, _HASH))
+
+    def _recorded(self) -> tuple[Mapping[bytes, bytes], Mapping[bytes, bytes]]:
+        """All fields of ``meta`` and all positions, of one moment."""
         with self.errors.translated("reading the checkpoints"), self.client.pipeline() as pipe:
             pipe.hgetall(self.meta)
             pipe.hgetall(self.positions)
             meta, positions = pipe.execute()
+        return meta, positions
+
+    def _checkpoints(
+        self, meta: Mapping[bytes, bytes], positions: Mapping[bytes, bytes]
+    ) -> dict[str, SourceCheckpoint]:
         return {
             source: SourceCheckpoint(
                 sequence, require_kept_position(positions.get(source.encode()), source, self.url)

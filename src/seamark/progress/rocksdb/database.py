@@ -181,7 +181,7 @@ class Secondary:
         self._looking = threading.Lock()
         self._rdict: Rdict | None = None
         try:
-            self._rdict = self._opened()
+            self._caught_up().end()  # which tries again beside a writer that just starts
         except BaseException:
             self._scratch.cleanup()
             raise

@@ -43,8 +43,7 @@ def main() -> None:
         stored = stored_bytes(path)
         limit_this_process(limits.comparing_memory(stored), limits.comparing_seconds(stored))
         with closing(RocksDBLedger(path, read_only=True)) as ledger:
-            ledger.checkpoints()
-            ledger.config_hash()
+            ledger.overview()
     except (SeamarkError, OSError) as error:
         if isinstance(error.__cause__, MemoryError):
             raise

@@ -23,13 +23,14 @@ from seamark import limits
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, SeamarkError
 from seamark.progress.checkpoints import (
+    ProgressOverview,
     SourceCheckpoint,
     require_kept_number,
     require_kept_position,
     require_kept_source,
 )
 from seamark.progress.ledger import Changes, SingleWriterLedger, Writes
-from seamark.progress.rocksdb.database import Primary, ReadableDatabase, Secondary
+from seamark.progress.rocksdb.database import DatabaseSnapshot, Primary, ReadableDatabase, Secondary
 
 log = logger_named(__name__)
 
@@ -122,7 +123,14 @@ class RocksDBLedger(SingleWriterLedger):
         return SourceCheckpoint(self._number(_SEQUENCE + name, sequence), position)
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
-        entries = dict(self._below(_SEQUENCE, _POSITION))
+        return self._checkpoints(self._database.snapshot())
+
+    def overview(self) -> ProgressOverview:
+        snapshot = self._database.snapshot()
+        return ProgressOverview(self._checkpoints(snapshot), self._config_hash(snapshot))
+
+    def _checkpoints(self, snapshot: DatabaseSnapshot) -> dict[str, SourceCheckpoint]:
+        entries = dict(self._below(snapshot, _SEQUENCE, _POSITION))
         return {
             self._source(key): SourceCheckpoint(
                 self._number(key, value), entries.get(_POSITION + key[len(_SEQUENCE) :])
@@ -133,12 +141,11 @@ class RocksDBLedger(SingleWriterLedger):
 
     def sequences(self) -> dict[str, int]:
         """The sequence of every source."""
-        entries = self._below(_SEQUENCE)
+        entries = self._below(self._database.snapshot(), _SEQUENCE)
         return {self._source(key): self._number(key, value) for key, value in entries}
 
-    def _below(self, *prefixes: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _below(self, snapshot: DatabaseSnapshot, *prefixes: bytes) -> Iterator[tuple[bytes, bytes]]:
         """What is recorded of all sources; :class:`DamageError` when that is beyond the limits."""
-        snapshot = self._database.snapshot()
         total, most = 0, limits.POSITIONS_FLOOR
         for prefix in prefixes:
             for number, (key, value) in enumerate(snapshot.below(prefix), 1):
@@ -159,7 +166,10 @@ class RocksDBLedger(SingleWriterLedger):
         return None if value is None else self._number(key, value)
 
     def config_hash(self) -> int | None:
-        value = self._database.snapshot().get(_HASH)
+        return self._config_hash(self._database.snapshot())
+
+    def _config_hash(self, snapshot: DatabaseSnapshot) -> int | None:
+        value = snapshot.get(_HASH)
         return None if value is None else self._number(_HASH, value)
 
     def get(self, space: str, key: bytes) -> bytes | None:
@@ -236,7 +246,8 @@ class RocksDBLedger(SingleWriterLedger):
         snapshot = self._database.snapshot() if prefixes else None
         keys = [key for prefix in prefixes if snapshot for key, _ in snapshot.below(prefix)]
         if changes.forget_checkpoints:
-            keys += [key for key, _ in self._below(_SEQUENCE, _POSITION, _RESULT)]
+            recorded = self._below(self._database.snapshot(), _SEQUENCE, _POSITION, _RESULT)
+            keys += [key for key, _ in recorded]
         return keys
 
     def close(self) -> None:

@@ -83,9 +83,10 @@ def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effe
             TIME: pa.array([at and unpacked_time(at) for at in times], pa.int64()),
         }
     )
+    recorded = store.read_overview()
     sources = SourcesBefore(
-        {name: (c.sequence, c.source_position) for name, c in store.read_all_checkpoints().items()},
-        store.read_config_hash(),
+        {name: (c.sequence, c.source_position) for name, c in recorded.checkpoints.items()},
+        recorded.config_hash,
     )
     with translate_os_errors("keeping what was in", folder):
         made = f"{folder}-{uuid.uuid4().hex}"

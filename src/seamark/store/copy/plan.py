@@ -37,11 +37,11 @@ from seamark.store.copy.decisions import (
     refuse_other_objects,
     with_chains,
 )
+from seamark.store.inspection import writer_of
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifest_scan import covering_owner
 from seamark.store.manifests import StoredManifest
 from seamark.store.owner import UNCOUNTED, Owner, Standing, arrived_too_late, standing
-from seamark.store.ownership import claim_mark
 
 Outcome = Literal["copied", "there already", "pruned there", "damaged", "gone"]
 
@@ -96,9 +96,9 @@ def plan_copy(
     was asked for is damaged.
     """
     refuse_same_place(source, target)
-    there_owner = target.owner()
-    if not take_over:
-        _refuse_in_use(target, there_owner)
+    there_owner, alive = writer_of(target)
+    if alive is not False and not take_over:
+        raise _in_use(target, there_owner)
     owner, known, unusable = until_settled(partial(_readable, source, checkpoint_id), source.url)
     if checkpoint_id is None:
         chosen = [i for i in known if standing(owner, i) is Standing.CURRENT]
@@ -202,16 +202,13 @@ def _is_one_object(
     return False
 
 
-def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
-    if not owner.generation or owner.released:
-        return
-    if target.backend.is_held(claim_mark(owner.generation)) is not False:
-        raise FencedError(
-            "the target is in use by another writer",
-            where=f"{target.url} was claimed by generation {owner.generation} ({owner.writer}).",
-            hint="Nothing was copied. Stop that writer, or copy to a store of its own. If it is "
-            "dead for certain, 'seamark copy --take-over' claims the target and goes on.",
-        )
+def _in_use(target: CheckpointStore, owner: Owner) -> FencedError:
+    return FencedError(
+        "the target is in use by another writer",
+        where=f"{target.url} was claimed by generation {owner.generation} ({owner.writer}).",
+        hint="Nothing was copied. Stop that writer, or copy to a store of its own. If it is "
+        "dead for certain, 'seamark copy --take-over' claims the target and goes on.",
+    )
 
 
 def _readable(

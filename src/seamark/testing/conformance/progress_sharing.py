@@ -60,25 +60,14 @@ class ProgressThreads:
     def test_readers_never_see_half_a_session(
         self, store: SourceCheckpointStore, open_store: OpenStore
     ) -> None:
-        stop = threading.Event()
-        looks = 0
+        look_beside_commits(store, open_store, see_whole_sessions)
 
-        def read() -> None:
-            nonlocal looks
-            with open_store(read_only=True) as reader:
-                while not stop.is_set():
-                    see_whole_sessions(reader)
-                    looks += 1
-
-        with ThreadPoolExecutor(1) as pool:
-            reading = pool.submit(read)
-            for number in range(1, 1000):
-                if reading.done() or (looks >= 25 and number > 25):
-                    break
-                commit_everywhere(store, number)
-            stop.set()
-            reading.result(30)
-        assert looks
+    def test_an_overview_is_of_one_moment(
+        self, store: SourceCheckpointStore, open_store: OpenStore
+    ) -> None:
+        look_beside_commits(store, open_store, see_one_overview)
+        assert store.read_overview().checkpoints == store.read_all_checkpoints()
+        assert store.read_overview().config_hash == store.read_config_hash()
 
 
 class ProgressHandles:
@@ -146,6 +135,7 @@ class ProgressHandles:
             store.begin,
             store.read_all_checkpoints,
             store.read_config_hash,
+            store.read_overview,
             store.clear_checkpoints,
             lambda: store.read_checkpoint("s"),
             lambda: store.get("data", b"key"),
@@ -154,13 +144,41 @@ class ProgressHandles:
         )
 
 
+def look_beside_commits(
+    store: SourceCheckpointStore,
+    open_store: OpenStore,
+    look: Callable[[SourceCheckpointStore], None],
+) -> None:
+    """Have a reader look again and again while sessions are committed."""
+    stop = threading.Event()
+    looks = 0
+
+    def read() -> None:
+        nonlocal looks
+        with open_store(read_only=True) as reader:
+            while not stop.is_set():
+                look(reader)
+                looks += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        for number in range(1, 1000):
+            if reading.done() or (looks >= 25 and number > 25):
+                break
+            commit_everywhere(store, number)
+        stop.set()
+        reading.result(30)
+    assert looks
+
+
 def commit_everywhere(store: SourceCheckpointStore, number: int) -> None:
-    """A session that writes its number to forty keys and two checkpoints."""
+    """A session that writes its number to forty keys, two checkpoints and the hash."""
     with store.session() as s:
         for space in SPACES:
             s.put_many(space, [(b"%d" % key, b"%d" % number) for key in range(20)])
         for source in SPACES:
             s.stage_checkpoint(source, number, b"%d" % number)
+        s.stage_config_hash(number)
 
 
 def see_whole_sessions(reader: SourceCheckpointStore) -> None:
@@ -174,6 +192,14 @@ def see_whole_sessions(reader: SourceCheckpointStore) -> None:
     assert len({*checkpoints.values()}) <= 1
     for checkpoint in checkpoints.values():
         assert checkpoint.source_position == b"%d" % checkpoint.sequence
+
+
+def see_one_overview(reader: SourceCheckpointStore) -> None:
+    """The hash beside the checkpoints is the one that was committed with them."""
+    overview = reader.read_overview()
+    for checkpoint in overview.checkpoints.values():
+        assert checkpoint.sequence == overview.config_hash
+    assert overview.checkpoints or overview.config_hash is None
 
 
 def in_another_thread(action: Callable[[], T]) -> T:
