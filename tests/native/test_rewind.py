@@ -97,6 +97,23 @@ def test_a_batch_whose_operators_are_described_by_later_starts_only_is_refused(
         plan_rewind(Tree.of(LocalDirectory(tmp_path)), 4)
 
 
+@pytest.mark.parametrize("committed", [[], [4, 5]])
+def test_a_batch_that_is_not_in_the_commit_log_is_refused_because_it_would_run_again(
+    tmp_path: Path, committed: list[int]
+) -> None:
+    """As Spark 2.1 leaves a directory, and as it is after an upgrade."""
+    copy = make_copy(tmp_path, 6)
+    for batch in set(range(6)) - set(committed):
+        copy.remove(f"commits/{batch}")
+    with (
+        pytest.raises(RefusedError, match="cannot be gone back to") as refused,
+        planned_rewind(Tree.of(LocalDirectory(tmp_path)), RewindRequest(TARGET), None),
+    ):
+        pass
+    assert "batch 3 is not in the commit log: a restart would run it again" in str(refused.value)
+    assert possible_batches(Tree.of(LocalDirectory(tmp_path))).batches == committed
+
+
 def test_what_a_compaction_has_swallowed_is_told_apart_again(tmp_path: Path) -> None:
     directory = make_directory(tmp_path / "checkpoint")
     rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.sibling(".aside"))

@@ -138,6 +138,7 @@ def plan_rewind(
         writes = sorted(restored.files_below(""), key=writing_order)
         writes.remove("metadata")
         read = restored.read
+    _require_committed(at, tree)
     barrier, metadata = _with_ids(
         new_barrier(tree, to_batch, checkpoint_id), begun, read_query_id(tree), metadata
     )
@@ -216,6 +217,19 @@ def possible_batches(tree: Tree) -> PossibleBatches:
 def _is_same(tree: Tree, path: str, data: bytes) -> bool:
     entry = tree.entries.get(path)
     return entry is not None and entry.size == len(data) and tree.read(path) == data
+
+
+def _require_committed(at: BatchAt, tree: Tree) -> None:
+    """See that the directory will say that its last batch was done.
+
+    Without a commit log that is said by the plan of the next batch, which a rewind takes away.
+    """
+    if f"commits/{at.batch}" not in at.logs:
+        raise RefusedError(
+            f"batch {at.batch} is not in the commit log: a restart would run it again",
+            where=tree.directory.url,
+            hint="Spark 2.1 and older keep no such log.",
+        )
 
 
 def _require_described(tree: Tree, batch: int) -> None:
