@@ -239,8 +239,8 @@ class Definitions:
             return self._alias(attribute, expression, children[0])
         if kind == "Generate":
             if int(node.generatorOutput().size()) > 1:
-                place = f"is column {_place(attribute, node.generatorOutput()) + 1}"
-                self._found["fields", f"{node.generator().prettyName()}.{name} {place}"] = None
+                which = f"is column {_place(attribute, node.generatorOutput()) + 1}"
+                self._found["fields", f"{node.generator().prettyName()}.{name} {which}"] = None
             return f"{self.text(node.generator(), children[0])}.{name}"
         if kind == "LateralJoin":
             texts = [self.text(expression, children[0]) for expression in each(node.expressions())]
