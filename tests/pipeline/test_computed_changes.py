@@ -224,3 +224,26 @@ def test_an_output_that_moves_to_another_shared_state_is_told_and_refused() -> N
         )
     added = sharing({"c": "a", "d": "b"}) | {"sinks": sinks | {"d": {}}}
     assert compare_structures(sharing({"c": "a"}), added, "strict").fit is Compatibility.GOES_ON
+
+
+def test_inputs_are_compared_by_their_names() -> None:
+    def told(**inputs: str) -> dict[str, Any]:
+        return {"out": [{"operator": "transformWithState", "inputs": inputs}]}
+
+    assert computed_changes(told(v="v"), told(v="v", more="more")) == []
+    assert computed_changes(told(v="v", more="more"), told(v="v")) == []
+    (change,) = computed_changes(told(v="v"), told(v="(v + 1)", more="more"))
+    assert change.text == "output 'out': transformWithState inputs of v: v → (v + 1)"
+    assert "inputs" not in operator_text(told(v="v")["out"][0])
+
+
+def test_details_are_told_only_where_nothing_else_differs() -> None:
+    def told(parameters: str, details: str) -> dict[str, Any]:
+        described = {"parameters": parameters, "details": {"first(v)": details}}
+        return {"out": [{"operator": "aggregation", **described}]}
+
+    (change,) = computed_changes(told("a, b", "a | b"), told("a, b", "b | a"))
+    assert change.text == "output 'out': aggregation details of first(v): a | b → b | a"
+    (change,) = computed_changes(told("a, b", "a | b"), told("a, c", "c | a"))
+    assert change.part == ""
+    assert "parameters" in change.text

@@ -144,6 +144,43 @@ def test_columns_are_turned_into_those_of_the_layout() -> None:
     assert pq.read_schema(io.BytesIO(blob.data)).field("n").metadata[b"PARQUET:field_id"] == b"7"
 
 
+def partitions(values: pa.Array) -> list[tuple[Any, list[int]]]:
+    """The value of each partition, and the rows in its files."""
+    schema = pa.schema([("n", pa.int64()), ("p", values.type)])
+    numbered = pa.RecordBatch.from_arrays([pa.array(range(len(values))), values], schema=schema)
+    blobs = MemoryBlobs()
+    writer = FileWriter(blobs, "f", FileLayout(partition_by=("p",)))
+    writer.add(numbered)
+    files = writer.close()
+    return [(f.partition["p"], [row["n"] for row in rows_of(blobs, f)]) for f in files]
+
+
+def test_hours_that_a_clock_shows_twice_are_two_partitions() -> None:
+    hours = [dt.datetime(2020, 11, 1, hour, tzinfo=dt.UTC) for hour in (5, 6)]
+    found = partitions(pa.array(hours, pa.timestamp("us", "America/New_York")))
+    assert [(value.astimezone(dt.UTC), rows) for value, rows in found] == [
+        (hours[0], [0]),
+        (hours[1], [1]),
+    ]
+
+
+def test_the_first_day_of_year_1_is_a_partition_also_where_clocks_are_behind_utc() -> None:
+    first = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+    microseconds = pa.array([first], pa.timestamp("us", "UTC")).cast(pa.int64())
+    found = partitions(microseconds.cast(pa.timestamp("us", "America/New_York")))
+    assert [value for value, _ in found] == [first]
+
+
+def test_zeros_keep_their_sign_as_partitions() -> None:
+    found = partitions(pa.array([-0.0, 0.0, math.nan, math.nan, None]))
+    assert [(str(value), rows) for value, rows in found] == [
+        ("-0.0", [0]),
+        ("0.0", [1]),
+        ("nan", [2, 3]),
+        ("None", [4]),
+    ]
+
+
 def test_a_batch_without_rows_makes_no_file() -> None:
     schema = pa.schema([("n", pa.int64())])
     assert [*split(pa.RecordBatch.from_pylist([], schema=schema), ["n"])] == []

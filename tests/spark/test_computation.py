@@ -111,6 +111,7 @@ def test_joins_deduplication_and_limits_are_told(
             "condition": "(((id = order) AND (pt >= t)) AND "
             "(pt <= CAST(t + INTERVAL '02' MINUTE AS TIMESTAMP)))",
             "columns": "id, k, v, t | order, pt",
+            "types": "id int, order int, pt timestamp, t timestamp",
             "filter": "none",
         },
         WATERMARK,
@@ -207,6 +208,9 @@ def test_a_stream_joined_with_itself_keeps_its_two_sides_apart(orders: DataFrame
     assert joined("a.id = b.id") == joined("x.id = y.id", "x", "y")
 
 
+INPUTS = {"id": "id, int", "k": "k, int", "t": "t, timestamp", "v": "v, int"}
+
+
 def test_functions_with_state_are_told_by_what_surrounds_them(
     spark: SparkSession, orders: DataFrame
 ) -> None:
@@ -219,6 +223,7 @@ def test_functions_with_state_are_told_by_what_surrounds_them(
             "mode": "Append",
             "timeout": "NoTimeout",
             "state": {"keys": "int", "values": "struct<rows:bigint,total:bigint>"},
+            "inputs": INPUTS,
         }
     ]
     assert told(transformed) == [
@@ -228,6 +233,7 @@ def test_functions_with_state_are_told_by_what_surrounds_them(
             "mode": "Append",
             "time": "NoTime",
             "state": {"keys": "int"},
+            "inputs": INPUTS,
         }
     ]
     jvm = spark.sparkContext._jvm

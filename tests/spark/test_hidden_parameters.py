@@ -134,7 +134,7 @@ def test_a_checkpoint_of_before_says_nothing_about_them(rows: DataFrame) -> None
     parts_of_text = f.transform(f.split("text", ","), f.upper)
     df = rows.withColumn("day", f.to_date("t")).groupBy("day", parts_of_text).agg(f.first("v"))
     now = told(df)
-    parts = ("time zone", "parameters", "grouping sets", "variables")
+    parts = ("time zone", "parameters", "grouping sets", "variables", "types", "details")
     before = [{k: v for k, v in operator.items() if k not in parts} for operator in now]
     assert computed_changes({"out": before}, {"out": now}) == []
 
@@ -218,3 +218,94 @@ def test_another_function_with_state_is_another_computation(rows: DataFrame) -> 
 
     assert changes(applied(one), applied(one)) == []
     assert "function one → another" in " ".join(changes(applied(one), applied(another)))
+
+
+KEYS = [
+    ("text LIKE ANY ('a%', 'b%')", "text LIKE ANY ('a%', 'c%')"),
+    ("text NOT LIKE ALL ('a%', 'b%')", "text NOT LIKE ALL ('a%', 'c%')"),
+    (
+        "CASE WHEN text LIKE ANY ('a') THEN 1 WHEN text LIKE ANY ('b') THEN 2 END",
+        "CASE WHEN text LIKE ANY ('b') THEN 1 WHEN text LIKE ANY ('a') THEN 2 END",
+    ),
+    ("v > (SELECT max(id) FROM range(3))", "v > (SELECT max(id) FROM range(4))"),
+    ("v > (SELECT max(id) FROM range(3))", "v > (SELECT min(id) FROM range(3))"),
+    ("v IN (SELECT id FROM range(3))", "v IN (SELECT id + 1 FROM range(3))"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), KEYS)
+def test_a_key_with_other_patterns_or_another_query_inside_is_another_one(
+    rows: DataFrame, before: str, after: str
+) -> None:
+    def keyed(key: str) -> DataFrame:
+        return rows.selectExpr(f"{key} AS key").groupBy("key").count()
+
+    assert changes(keyed(before), keyed(before)) == []
+    assert len(changes(keyed(before), keyed(after))) == 1
+
+
+def test_another_field_that_is_changed_in_a_struct_is_another_key(rows: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    def keyed(*names: str, drops: bool = False) -> DataFrame:
+        key = f.struct("k", "v", "t")
+        for number, name in enumerate(names):
+            key = key.dropFields(name) if drops else key.withField(name, f.lit(number))
+        return rows.groupBy(f.to_json(key).alias("key")).count()
+
+    for drops in (False, True):
+        assert changes(keyed("k", "v", drops=drops), keyed("k", "v", drops=drops)) == []
+        assert changes(keyed("k", "v", drops=drops), keyed("v", "t", drops=drops))
+    assert changes(keyed("k", "v"), keyed("v", "k"))
+
+
+def test_functions_of_one_text_are_told_apart_by_their_order(rows: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    def firsts(*ignoring: bool) -> DataFrame:
+        named = [f.first("v", ignores).alias(f"x{n}") for n, ignores in enumerate(ignoring)]
+        return rows.groupBy("k").agg(*named)
+
+    assert changes(firsts(True, False), firsts(True, False)) == []
+    (change,) = changes(firsts(True, False), firsts(False, True))
+    assert "details of first(v)" in change
+
+
+def test_the_columns_of_a_generator_are_known_by_their_places(rows: DataFrame) -> None:
+    def keyed(names: str) -> DataFrame:
+        return rows.selectExpr(f"posexplode(array(k, v)) AS ({names})").groupBy("a").count()
+
+    assert changes(keyed("a, b"), keyed("a, b")) == []
+    assert "a is column 1" in changes(keyed("a, b"), keyed("b, a"))[0]
+
+
+def test_a_lateral_query_is_told(rows: DataFrame, spark: SparkSession) -> None:
+    def keyed(made: str) -> DataFrame:
+        query = f"SELECT x, count(*) FROM {{rows}}, LATERAL (SELECT {made} AS x) GROUP BY x"
+        return spark.sql(query, rows=rows)
+
+    assert changes(keyed("v + 1"), keyed("v + 1")) == []
+    assert len(changes(keyed("v + 1"), keyed("v + 2"))) == 1
+    shifted = rows.withColumn("v", rows["v"] + 1)
+    query = "SELECT x, count(*) FROM {rows}, LATERAL (SELECT v + 1 AS x) GROUP BY x"
+    assert changes(keyed("v + 1"), spark.sql(query, rows=shifted))
+
+
+def test_what_a_function_of_whole_rows_gets_counts_and_a_new_column_does_not(
+    rows: DataFrame,
+) -> None:
+    def mapped(*columns: str) -> DataFrame:
+        given = rows.selectExpr("k", *columns)
+        return given.mapInPandas(lambda batches: batches, "k int, v int").groupBy("k").count()
+
+    def kept(*columns: str) -> DataFrame:
+        def update(key: Any, batches: Any, state: Any) -> Any:
+            yield from batches
+
+        grouped = rows.selectExpr("k", *columns).groupBy("k")
+        return grouped.applyInPandasWithState(update, "k int", "n int", "append", "NoTimeout")
+
+    for made in (mapped, kept):
+        assert changes(made("v"), made("v")) == []
+        assert changes(made("v"), made("v", "text")) == []
+        assert "inputs of v" in changes(made("v"), made("v + 1 AS v"))[0]

@@ -22,9 +22,17 @@ _EXACT: Final = frozenset(
 WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
 """Parts of a window: each window in the state has its own start and end."""
 FUNCTIONS: Final = "functions"
-_SINCE: Final = frozenset(
-    {"filter", "function", "grouping sets", "lookups", "parameters", "reads", "time zone"}
-    | {"variables", INPUT, OUTPUT, TOLD_APART}
+DETAILS: Final = "details"
+_BY_NAME: Final = frozenset({DETAILS, "inputs"})
+"""Parts with a text for each of several names. One that is new or gone is not a change of it."""
+_UNSHOWN: Final = _BY_NAME | {"types"}
+"""Parts that follow from the declaration, and are of use only where they differ."""
+_SINCE: Final = (
+    frozenset(
+        {"fields", "filter", "function", "grouping sets", "lookups", "parameters", "patterns"}
+        | {"queries", "reads", "time zone", "types", "variables", INPUT, OUTPUT, TOLD_APART}
+    )
+    | _BY_NAME
 )
 """Parts that an earlier Seamark has not recorded."""
 NAME_THEM: Final = (
@@ -106,7 +114,9 @@ def shape_change(old: Computes, new: Computes) -> str:
             continue
         for one, other in zip(old[output], new[output], strict=True):
             before, after = one.get("state", {}), other.get("state", {})
-            for part in ("keys", "values"):
+            for part in ("keys", "values", "objects"):
+                if part == "objects" and None in (before.get(part), after.get(part)):
+                    continue  # an earlier Seamark has not recorded them
                 if before.get(part) != after.get(part):
                     return (
                         f"output {output!r}: the {part} in the state of its {one['operator']} are "
@@ -140,7 +150,7 @@ def operator_text(operator: Operator) -> str:
             parts.append(f"by {', '.join(map(_shown, value))}" if value else "over all rows")
         elif name == "functions":
             parts.append(", ".join(map(_shown, value)))
-        elif name not in ("operator", "state"):
+        elif name not in ("operator", "state") and name not in _UNSHOWN:
             parts.append(f"{_named(name)} {value}")
     return "".join(f" · {part}" for part in parts if part)
 
@@ -163,8 +173,16 @@ def _delays(operators: Sequence[Operator]) -> list[str]:
     return [f"of {mark.get('of')}, {mark.get('delay')}" for mark in marks]
 
 
-def operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
+def operator_changes(old: Operator, new: Operator) -> list[ComputedChange]:
     """Each difference in what two operators of one kind compute."""
+    changes = list(_operator_changes(old, new))
+    if any(change.part not in (DETAILS, FUNCTIONS) for change in changes):
+        # details say in which order what is: they differ wherever that does
+        return [change for change in changes if change.part != DETAILS]
+    return changes
+
+
+def _operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
     kind = str(old.get("operator"))
     for part in sorted((old.keys() | new.keys()) - {"operator", "state"}):
         before, after = old.get(part), new.get(part)
@@ -172,11 +190,21 @@ def operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
             continue
         if part == "keys":
             yield from _keys(kind, before or [], after or [])
+        elif part in _BY_NAME:
+            yield from _named_changes(f"{kind} {part}", part, before or {}, after or {})
         elif part == FUNCTIONS:
             yield from _functions(before or [], after or [])
         else:
             text = f"{kind} {_named(part)} {before} → {after}"
             yield ComputedChange(text, part in _EXACT, part)
+
+
+def _named_changes(
+    what: str, part: str, old: Mapping[str, str], new: Mapping[str, str]
+) -> Iterator[ComputedChange]:
+    for name in (name for name in old if name in new and new[name] != old[name]):
+        text = f"{what} of {name}: {old[name]} → {new[name]}"
+        yield ComputedChange(text, is_certain=False, part=part)
 
 
 def _named(part: str) -> str:

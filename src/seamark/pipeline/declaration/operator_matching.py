@@ -195,7 +195,7 @@ class OperatorMatching:
                 f"begin_empty=[{new.name!r}] begins it empty: rows that came before are not known "
                 "to it.",
             )
-        differences = [*operator_changes(old.details, new.details)]
+        differences = operator_changes(old.details, new.details)
         change = functions_change(old.number, old.details, new.details)
         if change is not None and self._same_spark:
             if lacking := self._not_asked_for(change, new):

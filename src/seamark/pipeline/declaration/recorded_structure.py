@@ -31,6 +31,8 @@ class _Operator(msgspec.Struct):
     keys: list[str | dict[str, str]] = []
     functions: list[str] = []
     state: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    details: dict[str, str] = {}
 
 
 class _Topology(msgspec.Struct):

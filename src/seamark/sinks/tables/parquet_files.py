@@ -8,7 +8,6 @@ Tests: ``tests/sinks/test_parquet_files.py``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -194,12 +193,26 @@ def split(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Values,
     edges = np.flatnonzero(np.diff(codes[order])) + 1
     for rows in np.split(order, edges):
         part = batch if len(rows) == batch.num_rows else batch.take(rows)
-        yield tuple(part.column(name)[0].as_py() for name in names), part
+        yield tuple(_value(part.column(name)[0]) for name in names), part
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """A value as Python has it, times in UTC.
+
+    Of two hours that a clock shows twice in autumn, Python makes one; and the first day of year 1
+    is in no year of Python where clocks are behind UTC.
+    """
+    import pyarrow as pa
+
+    kind = scalar.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return scalar.cast(pa.timestamp(kind.unit, "UTC")).as_py()
+    return scalar.as_py()
 
 
 def _as_key(value: Any) -> Any:
-    """NaN is a partition too, although it does not equal itself."""
-    return "NaN" if isinstance(value, float) and math.isnan(value) else (type(value), value)
+    """What is equal for the values of one partition: NaN is one, and 0.0 is not -0.0."""
+    return repr(value) if isinstance(value, float) else (type(value), value)
 
 
 def _facts(schema: pa.Schema, footer: Any) -> dict[str, ColumnFacts]:

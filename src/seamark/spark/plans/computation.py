@@ -15,18 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from seamark.spark.plans.definitions import Definitions, Text, shortened, span
+from seamark.spark.plans.definitions import MOST, Definitions, Text, shortened, span
 from seamark.spark.plans.equal_operators import Place, tell_equal_apart
 from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.join_filters import nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
+from seamark.spark.plans.read_types import keeps_columns
 from seamark.spark.plans.trees import class_name, each
 
 FORM: Final = 1
 """The version of these texts. Texts of another form are not compared."""
-
-_MOST: Final = 40
-"""Keys or functions of one operator that are listed; of more there is a digest."""
 
 Operator = dict[str, Any]
 _PASSES_ON: Final = frozenset({"Filter", "SubqueryAlias", "EventTimeWatermark", "Join"})
@@ -70,7 +68,9 @@ def operators_of(
         described = _parts(place.node, columns[place.number], own)
         told = place.operator["operator"], _QUALIFIER.sub("", place.operator.get("filter", ""))
         sources = _sources(place, own)
-        key = [*told, described, own.hidden(), sources]
+        # inputs are compared by their names, so that one more is no other operator
+        hidden = {part: text for part, text in own.hidden().items() if part != "inputs"}
+        key: list[Any] = [*told, described, hidden, sources]
         if place.operator["reads"] != shortened(sources):  # only what is recorded distinguishes
             key += _conditions(place.node, own)
         return key
@@ -155,7 +155,7 @@ def _parts(node: Any, read: frozenset[int], definitions: Definitions) -> dict[st
 def _keyed(keys: Any, below: Any, definitions: Definitions) -> dict[str, Any]:
     pairs = list(each(keys))
     return {
-        "keys": _bounded([definitions.key(key, below) for key in pairs]),
+        "keys": _bounded([definitions.told(key, below) for key in pairs]),
         "state": {"keys": _types(pairs)},
     }
 
@@ -164,14 +164,21 @@ def _aggregate(node: Any, read: frozenset[int], definitions: Definitions) -> dic
     """The keys and functions of an aggregation; Spark keeps no function that nobody reads."""
     parts = _keyed(node.groupingExpressions(), node.child(), definitions)
     functions: dict[str, str] = {}
+    objects: dict[str, None] = {}
     for expression in each(node.aggregateExpressions()):
         if int(expression.exprId().id()) not in read:
             continue
         for function in _functions(expression):
-            text = definitions.text(function, node.child())
-            functions.setdefault(text, _buffer(function.aggregateFunction()))
+            text = str(definitions.told(function, node.child()))
+            aggregate = function.aggregateFunction()
+            kept = _buffer(aggregate)
+            functions.setdefault(text, kept)
+            if kept == "binary" and not keeps_columns(aggregate):
+                objects[f"{text} of {_types([*each(aggregate.children())])}"] = None
     parts["functions"] = _bounded(list(functions))
     parts["state"]["values"] = shortened(", ".join(functions.values()))
+    if objects:  # bytes that only a function of the same types can read
+        parts["state"]["objects"] = shortened("; ".join(objects))
     return parts
 
 
@@ -196,7 +203,7 @@ def _buffer(function: Any) -> str:
 def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
     """A join and the columns of each side that somebody reads: only these are in its state."""
     condition = node.condition()
-    text = definitions.text(condition.get(), node) if condition.isDefined() else "none"
+    text = definitions.told(condition.get(), node) if condition.isDefined() else "none"
     sides = [
         ", ".join(
             definitions.text(column, side)
@@ -219,6 +226,7 @@ def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:
         # transformWithState has its keys as the first columns of what it reads
         keys = below.output().take(int(node.groupingAttributesLen()))
     parts = _keyed(keys, below, definitions)
+    definitions.note_inputs([below])
     if class_name(node) == "FlatMapGroupsInPandasWithState":
         parts["function"] = str(node.functionExpr().name())  # elsewhere it is a name of Spark's
     for name, member in (("timeout", "timeout"), ("time", "timeMode"), ("mode", "outputMode")):
@@ -234,10 +242,10 @@ def _types(expressions: list[Any]) -> str:
 
 
 def _bounded(texts: list[Text] | list[str]) -> list[Any]:
-    if len(texts) <= _MOST:
+    if len(texts) <= MOST:
         return list(texts)
-    rest = "; ".join(map(str, texts[_MOST:]))
-    return [*texts[:_MOST], shortened(f"and {len(texts) - _MOST} more: {rest}")]
+    rest = "; ".join(map(str, texts[MOST:]))
+    return [*texts[:MOST], shortened(f"and {len(texts) - MOST} more: {rest}")]
 
 
 def nodes_with_read_columns(

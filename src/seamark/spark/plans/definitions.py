@@ -17,20 +17,25 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from seamark._redaction import redacted
 from seamark.spark.plans.hidden_parameters import (
+    fields_of,
     groupings_of,
     parameters_of,
+    patterns_of,
     variables_of,
     zone_of,
 )
+from seamark.spark.plans.read_types import read_types
 from seamark.spark.plans.trees import class_name, each
 
 LONGEST: Final = 200
 """Longer texts are cut, and end in a digest of the whole."""
+MOST: Final = 40
+"""Keys, functions or inputs of one operator that are listed; of more there is a digest."""
 
 _SEEDED: Final = re.compile(r"\b(randn?|uuid)\(-?\d+L?\)")
 _LAST_SEED: Final = re.compile(r"\b((?:shuffle|uniform|randstr)\([^()]*), -?\d+L?\)")
@@ -41,6 +46,13 @@ _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'")
 
 Text = str | dict[str, str]
 """An expression in words; a time window in its parts."""
+Notes = dict[tuple[str, str], None]
+"""What words leave out, in order: parts with their texts."""
+_PARTS: Final = (
+    *("fields", "grouping sets", "inputs", "lookups", "parameters", "patterns", "queries"),
+    *("time zone", "types", "variables"),
+)
+_QUERIES: Final = frozenset({"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"})
 _SLIDE: Final = re.compile(r"- (?P<offset>-?\d+)L\) % (?P<slide>\d+)L\)")
 _LENGTH: Final = re.compile(r"\+ (?P<length>\d+)L\)+$")
 _GAP: Final = re.compile(r"'end', .* \+ CAST\('(?P<gap>[^']+)' AS INTERVAL\)( AS \w+)?\)+$")
@@ -64,21 +76,48 @@ class Definitions:
         self._name_of = name_of
         self._known: dict[int, str] = {}
         self._windows: dict[int, dict[str, str]] = {}
-        self._hidden: dict[int, set[tuple[str, str]]] = {}
-        self._found: set[tuple[str, str]] = set()
+        self._hidden: dict[int, Notes] = {}
+        self._found: Notes = {}
+        self._told: dict[str, list[Notes]] = {}
         self._made_by: dict[int, str] = {}
 
     def begin(self) -> None:
         """Forget what :meth:`hidden` tells."""
-        self._found = set()
+        self._found = {}
+        self._told = {}
 
-    def hidden(self) -> dict[str, str]:
+    def hidden(self) -> dict[str, Any]:
         """What decides the results of all that was told since, and is not in its words."""
-        parts = sorted({part for part, _ in self._found})
-        return {
-            part: shortened(", ".join(sorted(text for of, text in self._found if of == part)))
-            for part in parts
+        found = {part: sorted(text for of, text in self._found if of == part) for part in _PARTS}
+        parts: dict[str, Any] = {
+            part: shortened(", ".join(texts)) for part, texts in found.items() if texts
         }
+        if inputs := found["inputs"]:
+            parts["inputs"] = _bounded(dict(map(_named, inputs)))
+        if details := self._details():
+            parts["details"] = _bounded(details)
+        return parts
+
+    def _details(self) -> dict[str, str]:
+        """By text that was told: what is hidden in it, where another order would be another result.
+
+        ``first(v)`` is the text of two functions when one of them ignores nulls.
+        """
+        return {
+            text: shortened(" | ".join(", ".join(map(" ".join, notes)) for notes in several))
+            for text, several in self._told.items()
+            if len({*map(tuple, several)}) > 1 or any(map(_has_an_order, several))
+        }
+
+    def told(self, expression: Any, below: Any) -> Text:
+        """What an operator computes, over the plan ``below``; a time window in its parts."""
+        around, self._found = self._found, {}
+        text = self.key(expression, below)
+        if isinstance(text, str):
+            notes = {note: None for note in self._found if note[0] not in ("inputs", "types")}
+            self._told.setdefault(text, []).append(notes)
+        self._found = around | self._found
+        return text
 
     def leaf_name(self, leaf: Any) -> str:
         """The name of the source or table that a leaf is."""
@@ -108,7 +147,10 @@ class Definitions:
             elif kind == "Literal" and (written := str(leaf.sql())).startswith("TIMESTAMP '"):
                 # the SQL shows it in the time zone of the session
                 sql = sql.replace(written, f"TIMESTAMP {leaf.value()}")
+            elif kind == "OuterReference":  # a query without a name has a random one
+                sql = sql.replace(str(leaf.sql()), f"outer({leaf.name()})")
         self._note(expression)
+        self._found |= {("types", text): None for text in read_types(expression)}
         if class_name(expression) == "AttributeReference":
             return shortened(defined[int(expression.exprId().id())][1])
         names = Counter(name for name, _ in defined.values())
@@ -120,10 +162,10 @@ class Definitions:
         number = int(attribute.exprId().id())
         if number not in self._known:
             self._known[number] = str(attribute.name())  # a plan that refers to itself ends here
-            around, self._found = self._found, set()
+            around, self._found = self._found, {}
             self._known[number] = shortened(self._defined(attribute, below))
             self._hidden[number], self._found = self._found, around
-        self._found |= self._hidden.get(number, set())
+        self._found |= self._hidden.get(number, {})
         return self._known[number]
 
     def _note(self, expression: Any) -> None:
@@ -131,24 +173,35 @@ class Definitions:
         kind = class_name(expression)
         if kind in ("AttributeReference", "Literal"):
             return
-        self._found |= {("parameters", text) for text in parameters_of(expression, kind)}
-        if (variables := variables_of(expression, kind)) is not None:
-            self._found.add(("variables", variables))
-        if (zone := zone_of(expression, kind)) is not None:
-            self._found.add(("time zone", zone))
+        self._found |= {("parameters", text): None for text in parameters_of(expression, kind)}
+        for part, told in (
+            ("variables", variables_of(expression, kind)),
+            ("time zone", zone_of(expression, kind)),
+            ("patterns", patterns_of(expression, kind)),
+            ("fields", fields_of(expression, kind)),
+            ("queries", self._query(expression.plan()) if kind in _QUERIES else None),
+        ):
+            if told is not None:
+                self._found[part, told] = None
         children = list(each(expression.children()))
         if kind == "GetStructField" and self._class_behind(children[0]) == "CsvToStructs":
             # the other formats know their fields by name
             text = f"{expression.sql()} is column {int(expression.ordinal()) + 1}"
-            self._found.add(("parameters", text))
+            self._found["parameters", text] = None
         for child in children:
             self._note(child)
+
+    def _query(self, plan: Any) -> str:
+        """A query inside an expression. Which tables it reads is not told, as of a join."""
+        from seamark.spark.plans.subtrees import Subtrees  # it is made of definitions
+
+        return Subtrees(plan, self._name_of, lambda _: "of any place").query()
 
     def _note_lookup(self, join: Any) -> None:
         """Note how a stream finds its row of a table."""
         condition = join.condition()
         text = self.text(condition.get(), join) if condition.isDefined() else "none"
-        self._found.add(("lookups", f"{str(join.joinType().sql()).lower()} join on {text}"))
+        self._found["lookups", f"{str(join.joinType().sql()).lower()} join on {text}"] = None
 
     def _class_behind(self, expression: Any) -> str:
         kind = class_name(expression)
@@ -182,12 +235,30 @@ class Definitions:
             place = _place(attribute, node.output())
             expression = node.projections().head().apply(place)
             if groupings := groupings_of(node, place):
-                self._found.add(("grouping sets", groupings))
+                self._found["grouping sets", groupings] = None
             return self._alias(attribute, expression, children[0])
         if kind == "Generate":
+            if int(node.generatorOutput().size()) > 1:
+                which = f"is column {_place(attribute, node.generatorOutput()) + 1}"
+                self._found["fields", f"{node.generator().prettyName()}.{name} {which}"] = None
             return f"{self.text(node.generator(), children[0])}.{name}"
+        if kind == "LateralJoin":
+            texts = [self.text(expression, children[0]) for expression in each(node.expressions())]
+            self._found["queries", " ".join(texts)] = None
+        else:  # a function of whole rows
+            self.note_inputs(children)
         python = [e for e in each(node.expressions()) if class_name(e).startswith("Python")]
         return f"{str(python[0].sql()).split('(')[0] if python else kind}.{name}"
+
+    def note_inputs(self, plans: Iterable[Any]) -> None:
+        """Note every column of some plans: a function that gets whole rows may use any of them."""
+        for plan in plans:
+            for column in each(plan.output()):
+                around, self._found = self._found, {}
+                what = [self._definition(column, plan), *map(" ".join, self._found)]
+                kind = str(column.dataType().catalogString())
+                what += [] if "struct<" in kind else [kind]  # another field does no harm
+                self._found = around | {("inputs", f"{column.name()}: {', '.join(what)}"): None}
 
     def _column(self, attribute: Any, name: str) -> str:
         """A column of a leaf, with the name of the leaf where an earlier one has the same."""
@@ -223,6 +294,24 @@ class Definitions:
             parts = {"window": "session", **column, "gap": gap or ""}
         self._windows[number] = parts
         return window_text(parts)
+
+
+def _bounded(texts: Mapping[str, str]) -> dict[str, str]:
+    """The first texts by their names, and a digest of the rest."""
+    names = sorted(texts)
+    rest = {name: texts[name] for name in names[MOST:]}
+    more = {f"and {len(rest)} more": shortened(str(rest))} if rest else {}
+    return {shortened(name): texts[name] for name in names[:MOST]} | more
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, _, what = text.partition(": ")
+    return name, shortened(what)
+
+
+def _has_an_order(notes: Notes) -> bool:
+    parts = Counter(part for part, _ in notes)
+    return max(parts.values(), default=0) > 1
 
 
 def shortened(text: str) -> str:

@@ -29,6 +29,7 @@ _HAS_OPTIONS: Final = _PARSED | frozenset(
 )
 _BY_LENGTH: Final = frozenset({"TimestampAddInterval", "TimeAdd", "TimestampAddYMInterval"})
 """Additions to a time, for which the zone counts only where clocks are changed."""
+_OF_PATTERNS: Final = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"})
 _UTC: Final = "Z"
 _LAMBDA: Final = "LambdaFunction"
 
@@ -49,6 +50,26 @@ def parameters_of(node: Any, kind: str) -> Iterator[str]:
         yield f"{node.prettyName()} {redacted(json.dumps(_options(node), sort_keys=True))}"
     if kind == "VariantGet":
         yield f"{node.prettyName()} of the type {node.dataType().catalogString()}"
+
+
+def patterns_of(node: Any, kind: str) -> str | None:
+    """The patterns of ``LIKE ANY`` and ``LIKE ALL``; None for any other expression."""
+    if kind not in _OF_PATTERNS:
+        return None
+    return f"{kind.lower()} {json.dumps([str(pattern) for pattern in each(node.patterns())])}"
+
+
+def fields_of(node: Any, kind: str) -> str | None:
+    """The fields that ``withField`` and ``dropFields`` change; None for any other expression."""
+    if kind != "UpdateFields":
+        return None
+    names = [_changed_field(change) for change in each(node.fieldOps())]
+    return f"{node.prettyName()} {', '.join(names)}"
+
+
+def _changed_field(change: Any) -> str:
+    verb = "without" if class_name(change) == "DropField" else "with"
+    return f"{verb} {json.dumps(str(change.name()))}"
 
 
 def variables_of(node: Any, kind: str) -> str | None:

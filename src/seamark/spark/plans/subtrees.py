@@ -50,6 +50,12 @@ class Subtrees:
         self._definitions.begin()
         return self._with_hidden(self._below(self._plan, class_name(self._plan)))
 
+    def query(self) -> str:
+        """The rows and columns of the whole plan."""
+        self._definitions.begin()
+        columns = [self._definitions.text(c, self._plan) for c in each(self._plan.output())]
+        return self._with_hidden(f"{self._rows(self._plan)} ({', '.join(columns)})")
+
     def way_up(self, nodes: Sequence[Any]) -> str:
         """What nodes of the plan, each the parent of the next, make of the rows of the last."""
         self._definitions.begin()
@@ -94,8 +100,7 @@ class Subtrees:
             parts.append(self._number(node.id()))
         parts += [self._definitions.text(e, node) for e in each(node.expressions())]
         for plan in each(node.subqueries()):
-            inner = Subtrees(plan, self._name_of, self._table_of)
-            parts.append(f"with a query of {inner._with_hidden(inner._rows(plan))}")
+            parts.append(f"with a query of {Subtrees(plan, self._name_of, self._table_of).query()}")
         return " ".join(parts)
 
     def _leaf(self, leaf: Any, kind: str) -> str:
