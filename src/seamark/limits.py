@@ -230,6 +230,12 @@ TRIED_FLOOR: Final = 1 << 30
 TRIED_RATIO: Final = 256
 """What the rows of these targets may unpack to: as much as that, or as many times their files."""
 
+DEEPEST_TYPE: Final = 16
+MOST_TYPES: Final = 5_000
+"""How deeply the types of an output's columns may lie inside each other, and how many there may be,
+each one counted once more for every type around it. Spark takes some milliseconds for each of them,
+and from about twenty levels on twice as much for every two more."""
+
 # progress
 
 POSITIONS_FLOOR: Final = 4 * MIB

@@ -178,46 +178,6 @@ def test_a_column_that_is_not_there_any_more_is_named(spark: SparkSession) -> No
     assert narrow.schema.simpleString() == "struct<id:int>"
 
 
-def test_the_types_of_very_many_columns_are_parsed_at_once(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyspark.sql.types import DataType
-
-    parse, asked = DataType.fromDDL, 0
-
-    def counted(text: str) -> DataType:
-        nonlocal asked
-        asked += 1
-        return parse(text)
-
-    monkeypatch.setattr(DataType, "fromDDL", counted)
-    kinds = ["bigint", "decimal(10,2)", "array<map<string,int>>", "timestamp_ntz", "varchar(7)"]
-    kinds += [f"struct<a{number}:int>" for number in range(100)]
-    columns = [(f"c`{number}", kind) for number, kind in enumerate([*kinds, *kinds])]
-    schema = declared_schema(columns)
-    assert asked == 1
-    assert schema is not None
-    assert [(each.name, each.dataType) for each in schema] == [(n, parse(k)) for n, k in columns]
-    assert declared_schema([]) is not None
-
-
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        ["int,`1`:string"],
-        ["int,`1`:string", "int"],
-        ["struct<a:int", "b:int>"],
-        ["int>", "int"],
-        ["int", "no type"],
-        [""],
-    ],
-)
-def test_a_text_that_is_not_one_type_gives_no_other_column_its_own(
-    spark: SparkSession, kinds: list[str]
-) -> None:
-    assert declared_schema([(str(number), kind) for number, kind in enumerate(kinds)]) is None
-
-
 def schema_of(text: str) -> Any:
     name, _, kind = text.partition(" ")
     return declared_schema([(name, kind)])

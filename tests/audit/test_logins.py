@@ -119,7 +119,7 @@ def test_options_go_to_a_table_that_the_user_names_or_that_is_where_the_store_is
 ) -> None:
     sent: list[Mapping[str, str]] = []
 
-    def read(_: object, __: object, options: Mapping[str, str]) -> list[Shown]:
+    def read(_: object, __: object, options: Mapping[str, str], *___: object) -> list[Shown]:
         sent.append(options)
         return []
 

@@ -22,6 +22,7 @@ from seamark.native.inspect import inspection, sources
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import ReadState
 from seamark.native.inspect.findings import Code, Finding
+from seamark.native.inspect.logs import read_logs
 from seamark.native.inspect.operators import operators_of
 from seamark.native.inspect.replaced_files import copy_findings, strange_times
 from seamark.native.inspect.state import State, Store, _by_operator, _holes, _is_reached
@@ -210,6 +211,23 @@ def test_the_log_of_a_source_is_not_gone_through_for_each_batch(
     monkeypatch.setattr(inspection, "CachedListing", Counted)
     assert looked_at(root).restorable == list(range(batches))
     assert 0 < listed < batches / 2
+
+
+def test_sources_that_go_by_names_are_not_compared_with_one_another(tmp_path: Path) -> None:
+    def work(many: int) -> int:
+        root = make_logs(tmp_path / f"ck{many}", 1)
+        meta = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+        named = [f'{name}:{{"logOffset":0}}' for name in ("0", *map("s{}".format, range(many)))]
+        write(root, "offsets/0", "\n".join(["v2", meta, *named]))
+        listing = CachedListing.of(LocalDirectory(root))
+        logs = read_logs(listing)
+        found: list[sources.SourceSummary] = []
+        lines = lines_run(lambda: found.extend(sources.sources_of(listing, logs)))
+        assert len(found) == many + 1
+        assert found[0].folder is not None
+        return lines
+
+    assert work(800) < 3 * work(400)
 
 
 class ComparedName(str):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from seamark._common.progress_bars import Advance
 from seamark.audit.epoch_listing import SharedFolders
 from seamark.audit.expectations import SinkHistory, histories_of
+from seamark.audit.shared_tables import SharedTables, table_place
 from seamark.audit.verdicts import Result, Shown, Verdict, verdict_of
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.manifest.decisions import chain_findings, link_of
@@ -134,14 +135,14 @@ def _audited(
         )
     chosen = [history for history in histories if not sinks or history.sink in sinks]
     reading = _Reading(store, spark, access, epochs, chosen)
-    found = []
-    for history in chosen:
-        found.append(reading.audited(history, owner))
+    found = {}
+    for history in sorted(chosen, key=reading.place):  # those of one table after each other
+        found[history.sink] = reading.audited(history, owner)
         tell(history.sink)
     return Audit(
         store=store.url,
         epoch=newest.epoch,
-        sinks=tuple(found),
+        sinks=tuple(found[history.sink] for history in chosen),
         chain=chain_findings(links),
         gaps=newest.gaps,
     )
@@ -163,6 +164,8 @@ class _SecondLook:
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store = store
+        self.scans = 0
+        """How often the store was read."""
         self._newest = 0
         self._mark: Hashable = None
         self._histories: dict[str, SinkHistory] = {}
@@ -172,6 +175,7 @@ class _SecondLook:
         mark = mark_of(self._store, self._newest)
         if mark != self._mark:
             scanned = list(scan(self._store))
+            self.scans += 1
             self._histories = {each.sink: each for each in histories_of(scanned)}
             newest = max((one.checkpoint_id for one in scanned), default=0)
             # a mark of another checkpoint does not tell when the newest one changes
@@ -198,6 +202,19 @@ class _Reading:
         self._histories = histories
         self._look = _SecondLook(store)
         self._folders = SharedFolders()
+        self._tables = SharedTables()
+
+    def place(self, history: SinkHistory) -> tuple[str, str]:
+        """The same for sinks of one table, to read them one after the other."""
+        given = self._access.targets.get(history.sink)
+        match history.kind:
+            case "delta":
+                return history.kind, repr(table_place(given or history.target))
+            case "iceberg":
+                from seamark.audit.iceberg import iceberg_place
+
+                return history.kind, repr(iceberg_place(history, given))
+        return "", ""
 
     def audited(self, history: SinkHistory, owner: Owner) -> SinkAudit:
         """What one sink shows; whatever looks damaged is looked at again before it is called so.
@@ -206,7 +223,9 @@ class _Reading:
         since, and the sink looks damaged.
         """
         before: set[tuple[int, int, Result]] = set()
-        for _ in range(_TRIES):
+        for look in range(_TRIES):
+            # nor may a look be older than the history that it is held against
+            self._tables.look = look, self._look.scans
             shown = self._shown(history)
             verdicts = tuple(verdict_of(each, history) for each in shown)
             damaged = [
@@ -273,12 +292,13 @@ class _Reading:
                 from seamark.audit.delta import read_delta
 
                 self._limited.require(history.sink)
-                return read_delta(self._spark(), moved, options)
+                return read_delta(self._spark(), moved, options, self._tables)
             case "iceberg":
                 from seamark.audit.iceberg import read_iceberg
 
                 self._limited.require(history.sink)
-                return read_iceberg(self._spark(), history, options, given, self._store.url)
+                url, tables = self._store.url, self._tables
+                return read_iceberg(self._spark(), history, options, given, url, tables)
             case "postgres":
                 from seamark.audit.postgres import read_postgres
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.text import backquoted
+from seamark.audit.type_texts import TypeReader
 from seamark.errors import DamageError
 from seamark.spark.row_digests import RowDigest, digest_of
 
@@ -25,25 +26,15 @@ Columns = Sequence[tuple[str, str]]
 def declared_schema(columns: Columns) -> StructType | None:
     """The schema that a checkpoint describes; None when a type in it cannot be read.
 
-    That is so for fields of a struct whose names need quotes. Types of a checkpoint are texts that
-    Spark parses, and nothing else is done with them. It parses all of them at once: each question
-    to it takes a millisecond, and there may be very many columns.
+    Spark is not asked, and there are no more types in it than :mod:`seamark.limits` allows.
     """
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import StructField, StructType
 
-    kinds = [*dict.fromkeys(kind for _, kind in columns)]
-    together = ",".join(f"`{number}`:{kind}" for number, kind in enumerate(kinds))
+    reader = TypeReader()
     try:
-        parsed = DataType.fromDDL(f"struct<{together}>") if kinds else StructType()
-    except PySparkException:
+        return StructType([StructField(name, reader.read(kind)) for name, kind in columns])
+    except ValueError:
         return None
-    # a text that is more than one type, or less, would give its columns the types of others
-    numbers = [*map(str, range(len(kinds)))]
-    if not isinstance(parsed, StructType) or parsed.names != numbers:
-        return None
-    types = {kind: field.dataType for kind, field in zip(kinds, parsed.fields, strict=True)}
-    return StructType([StructField(name, types[kind]) for name, kind in columns])
 
 
 def as_declared(rows: DataFrame, schema: StructType, *, keep: Sequence[str] = ()) -> DataFrame:
@@ -53,13 +44,13 @@ def as_declared(rows: DataFrame, schema: StructType, *, keep: Sequence[str] = ()
     """
     from pyspark.sql import functions as f
 
-    there = set(rows.columns)
+    there = {field.name: field.dataType for field in reversed(rows.schema.fields)}
     if missing := next((each.name for each in schema.fields if each.name not in there), None):
         raise DamageError(f"there is no column {missing!r} any more")
     selected = []
     for field in schema.fields:
         column = f.col(backquoted(field.name))
-        same = rows.schema[field.name].dataType == field.dataType
+        same = there[field.name] == field.dataType
         selected.append(column if same else column.cast(field.dataType).alias(field.name))
     return rows.select(*selected, *(f.col(backquoted(name)) for name in keep))
 

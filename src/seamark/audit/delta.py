@@ -15,7 +15,8 @@ from seamark.audit.declared_rows import declared_schema, digest_of_batches, size
 from seamark.audit.delta_entries import READ_AHEAD, DeltaEntries
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.limited_targets import Reader, TriedTarget
-from seamark.audit.tables import TableVersions, compare_table
+from seamark.audit.shared_tables import SharedTables, table_place
+from seamark.audit.tables import ReadOnce, TableVersions, compare_table
 from seamark.audit.tried_rows import TriedRows, left_to_the_audit
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
@@ -30,9 +31,14 @@ if TYPE_CHECKING:
 
 
 def read_delta(
-    spark: SparkSession, history: SinkHistory, storage_options: Mapping[str, str]
+    spark: SparkSession,
+    history: SinkHistory,
+    storage_options: Mapping[str, str],
+    tables: SharedTables | None = None,
 ) -> Iterator[Shown]:
     """What the table shows of each epoch, and of all together.
+
+    What was read of the same table for other sinks is taken from ``tables``.
 
     A table that is neither at a path nor in a bucket is not read: nobody writes one there, and a
     server that only a checkpoint names is not spoken to.
@@ -46,9 +52,13 @@ def read_delta(
         note = "the types of its columns cannot be read from the checkpoint"
         yield Shown(first=history.since, last=history.newest.epoch, note=note)
         return
-    yield from compare_table(
-        history, _DeltaVersions(spark, history.target, storage_options, schema)
+    tables = tables or SharedTables()
+    place = "delta", table_place(history.target), *sorted(storage_options.items())
+    opened = tables.once(place, None, lambda: _OpenedTable(history.target, storage_options))
+    versions = tables.once(
+        place, history.columns, lambda: ReadOnce(_DeltaVersions(spark, opened, schema))
     )
+    yield from compare_table(history, versions)
 
 
 def tried_target(history: SinkHistory, options: Mapping[str, str]) -> TriedTarget | None:
@@ -90,30 +100,63 @@ def _version_of(known: EpochRows) -> int | None:
     return whole_number(at.get("version"))
 
 
-class _DeltaVersions(TableVersions):
-    def __init__(
-        self, spark: SparkSession, url: str, options: Mapping[str, str], schema: StructType
-    ) -> None:
-        self._spark = spark
-        self._url = url
+class _OpenedTable:
+    """A table, and its newest version as it was when that was opened."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        self.url = url
         self._options = dict(options) or None
+
+    @cached_property
+    def newest(self) -> DeltaTable:
+        """The version that readers see."""
+        return self.at(None)
+
+    @cached_property
+    def entries(self) -> DeltaEntries:
+        """The entries of its log."""
+        return DeltaEntries(self.newest, self._options, redacted(self.url))
+
+    def at(self, version: int | None) -> DeltaTable:
+        """One of its versions."""
+        try:
+            from deltalake import DeltaTable
+            from deltalake.exceptions import TableNotFoundError
+        except ModuleNotFoundError:
+            raise InvalidInputError(
+                "reading a Delta table needs deltalake", hint="pip install 'seamark[delta]'"
+            ) from None
+        try:
+            return DeltaTable(self.url, version=version, storage_options=self._options)
+        except TableNotFoundError as error:
+            raise DamageError(f"the table is gone: {_said(error)}") from None
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"the table cannot be opened: {_said(error)}", where=self.url
+            ) from None
+
+
+class _DeltaVersions(TableVersions):
+    def __init__(self, spark: SparkSession, table: _OpenedTable, schema: StructType) -> None:
+        self._spark = spark
+        self._table = table
         self._schema = schema
 
     def version_of(self, known: EpochRows) -> int | None:
         return _version_of(known)
 
     def newest(self) -> int:
-        return self._open(None).version()
+        return self._table.newest.version()
 
     def added(self, version: int) -> RowDigest | None:
         with _damage():
-            files = self._entries.added(version)
+            files = self._table.entries.added(version)
             if files is None:
                 return None
             try:
-                return self._digest(self._entries.rows(files, self._schema))
+                return self._digest(self._table.entries.rows(files, self._schema))
             except FileNotFoundError:
-                if self._entries.needs_missing(files):
+                if self._table.entries.needs_missing(files):
                     raise
                 return None  # compacted and vacuumed: the rows are in other files
 
@@ -129,36 +172,15 @@ class _DeltaVersions(TableVersions):
         except DeltaProtocolError:
             return None  # it has got a feature that deltalake cannot read
 
-    @cached_property
-    def _entries(self) -> DeltaEntries:
-        return DeltaEntries(self._open(None), self._options, redacted(self._url))
-
     def _at(self, version: int) -> DeltaTable | None:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            return self._open(version)
+            return self._table.at(version)
         except TableNotFoundError as error:
             raise DamageError(f"the table is gone: {_said(error)}") from None
         except DeltaError:
             return None  # its log goes back less far
-
-    def _open(self, version: int | None) -> DeltaTable:
-        try:
-            from deltalake import DeltaTable
-            from deltalake.exceptions import TableNotFoundError
-        except ModuleNotFoundError:
-            raise InvalidInputError(
-                "reading a Delta table needs deltalake", hint="pip install 'seamark[delta]'"
-            ) from None
-        try:
-            return DeltaTable(self._url, version=version, storage_options=self._options)
-        except TableNotFoundError as error:
-            raise DamageError(f"the table is gone: {_said(error)}") from None
-        except OSError as error:
-            raise StoreUnavailableError(
-                f"the table cannot be opened: {_said(error)}", where=self._url
-            ) from None
 
     def _digest(self, rows: Iterator[pa.RecordBatch]) -> RowDigest:
         return digest_of_batches(self._spark, sized_tables(rows), self._schema)

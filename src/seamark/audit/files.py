@@ -18,6 +18,7 @@ from seamark.audit.declared_rows import as_declared, declared_schema
 from seamark.audit.epoch_listing import EpochListing, SharedFolders
 from seamark.audit.expectations import EpochRows, SinkHistory
 from seamark.audit.limited_targets import option_naming
+from seamark.audit.type_texts import has_too_many_types
 from seamark.audit.verdicts import Shown, verdict_of
 from seamark.errors import DamageError
 from seamark.sinks.epoch_folder import find_damage, folder_name, read_record, require_only_files
@@ -85,7 +86,12 @@ def read_files(
     reader = folder.reader(reader.key, reader)
     for _ in range(TRIES):
         before = reader.jobs
-        shown = _read_as_listed(reader, history, listing)
+        try:
+            shown = _read_as_listed(reader, history, listing)
+        except _UnreadableTypes:
+            note = "the types of its columns cannot be read from the checkpoint"
+            yield Shown(first=history.since, last=history.newest.epoch, note=note)
+            return
         folder.is_sure = folder.is_sure and reader.jobs == before
         damaged = [each for each in shown if verdict_of(each, history).result.is_damage]
         now = folder.listed_again() if damaged else listing
@@ -244,6 +250,10 @@ def _strangers(history: SinkHistory, folders: Mapping[int, str]) -> Iterator[Sho
         yield Shown(first=late[0], last=late[-1], note=note)
 
 
+class _UnreadableTypes(Exception):
+    """Nothing says which types the rows had, or they have too many."""
+
+
 class _FolderReader:
     """Reads the folders of epochs by Spark."""
 
@@ -325,9 +335,11 @@ class _FolderReader:
         elif self._format in _EXACT:
             reader = reader.option("mergeSchema", "true")
         else:
-            raise DamageError("the types of its columns cannot be read from the checkpoint")
+            raise _UnreadableTypes
         rows: DataFrame = reader.load([_url(_GLOB.sub(_escaped, folder)) for folder in folders])
         if schema is None:
+            if has_too_many_types(rows.schema):
+                raise _UnreadableTypes
             return rows.withColumn(_EPOCH, f.col(_EPOCH).cast("long"))
         return as_declared(rows, schema, keep=[_EPOCH])
 

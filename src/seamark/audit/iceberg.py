@@ -5,7 +5,7 @@ Tests: ``tests/audit/test_iceberg.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,8 @@ from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.limited_targets import Reader, TriedTarget, option_naming
-from seamark.audit.tables import TableVersions, compare_table
+from seamark.audit.shared_tables import SharedTables, table_place
+from seamark.audit.tables import ReadOnce, TableVersions, compare_table
 from seamark.audit.tried_rows import TriedRows, left_to_the_audit
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
@@ -35,6 +36,7 @@ def read_iceberg(
     storage_options: Mapping[str, str],
     metadata: str | None = None,
     store: str = "",
+    tables: SharedTables | None = None,
 ) -> Iterator[Shown]:
     """What the table shows of each epoch, and of all together.
 
@@ -42,7 +44,8 @@ def read_iceberg(
     metadata file that the newest epoch has written; ``metadata`` names another one. One that only
     the checkpoint names gets the options only if it is in the service of the ``store``, and is
     not read at a server that is neither this machine nor a bucket's. It is refused
-    (:class:`RefusedError`) when it is larger than :mod:`seamark.limits` allows.
+    (:class:`RefusedError`) when it is larger than :mod:`seamark.limits` allows. What was read of
+    the same table for other sinks is taken from ``tables``.
     """
     first, last = history.since, history.newest.epoch
     schema = declared_schema(history.columns)
@@ -50,8 +53,12 @@ def read_iceberg(
         note = "the types of its columns cannot be read from the checkpoint"
         yield Shown(first=first, last=last, note=note)
         return
+    tables = tables or SharedTables()
+    place = iceberg_place(history, metadata)
     try:
-        opened = _opened(history, storage_options, metadata, store)
+        opened = tables.once(
+            place, None, lambda: _opened(history, storage_options, metadata, store)
+        )
     except DamageError as error:
         yield Shown(first=first, last=last, expected=history.newest.total, damage=error.what)
         return
@@ -60,7 +67,12 @@ def read_iceberg(
         yield Shown(first=first, last=last, note=note)
         return
     table, is_now = opened
-    yield from compare_table(history, _Snapshots(spark, table, schema, is_now=is_now))
+    versions = tables.once(
+        place,
+        history.columns,
+        lambda: ReadOnce(_Snapshots(spark, table, schema, is_now=is_now)),
+    )
+    yield from compare_table(history, versions)
     if not is_now:
         note = (
             "its catalog is not known here: the table was read as the newest epoch has left it, "
@@ -122,6 +134,15 @@ def _in_catalog(history: SinkHistory) -> tuple[str, str] | None:
     if not catalog or not name or at.get("catalog_is_configured") is False:
         return None
     return str(catalog), str(name)
+
+
+def iceberg_place(history: SinkHistory, metadata: str | None) -> Hashable:
+    """The same for sinks whose table :func:`read_iceberg` opens in the same way."""
+    named = _in_catalog(history) if metadata is None and history.epochs else None
+    if named is not None:
+        return "iceberg", *named
+    where = metadata or (_metadata_file(history) if history.epochs else "")
+    return "iceberg", metadata is not None, table_place(where)
 
 
 def _metadata_file(history: SinkHistory) -> str:

@@ -34,7 +34,7 @@ class TableVersions(ABC):
         """All rows of a version; None when it cannot be read any more."""
 
 
-class _ReadOnce(TableVersions):
+class ReadOnce(TableVersions):
     """The versions of a table, none of which is read twice: many epochs may name the same one."""
 
     def __init__(self, table: TableVersions) -> None:
@@ -69,7 +69,7 @@ class _ReadOnce(TableVersions):
 
 def compare_table(history: SinkHistory, versions: TableVersions) -> Iterator[Shown]:
     """What a table shows of each epoch, and of all together, by its mode."""
-    table = _ReadOnce(versions)
+    table = versions if isinstance(versions, ReadOnce) else ReadOnce(versions)
     mode = history.options.get("mode") or "append"
     first, last = history.since, history.newest.epoch
     if mode in ("append", "overwrite"):

@@ -53,13 +53,18 @@ def sources_of(listing: CachedListing, logs: Logs) -> list[SourceSummary]:
     files = file_logs(listing)
     folders = {name: _input_folder(listing, name) for name in files}
     possible = _lines_of(entry, newest_entries(listing, files))
+    owners: dict[str, list[str]] = {}
+    for each in folders:
+        for line in possible.get(each, ()):
+            owners.setdefault(line, []).append(each)
     sources = []
     for number, line in enumerate(entry.lines):
         name = entry.names[number] if entry.names else str(number)
         is_files = log_offset(line) is not None or (line == NO_OFFSET and name in folders)
-        own = [each for each, lines in possible.items() if line in lines and each in folders]
+        own = owners.get(line, [])
         # equal lines may be of one source or of several
-        only = folders[own[0]] if len(own) == 1 else folders.get(name) if name in own else None
+        is_own = line in possible.get(name, ())
+        only = folders[own[0]] if len(own) == 1 else folders.get(name) if is_own else None
         folder = only if is_files else None
         offset = {shown(k): _hidden(k, v) for k, v in readable_offset(line).items()}
         sources.append(SourceSummary(shown(name), "files" if is_files else "", folder, offset))
