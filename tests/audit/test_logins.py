@@ -74,6 +74,39 @@ def test_a_configured_catalog_does_not_let_a_table_overrule_it(tmp_path: Path) -
         iceberg._opened(found, properties, None, "")
 
 
+THEIRS = "catalog:\n  theirs:\n    type: rest\n    uri: http://127.0.0.1:9\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "is_home"),
+    [(None, False), ("# nothing\n", False), (THEIRS, False), (None, True)],
+    ids=["none of the user's", "an empty one", "one of the user's", "the user names the folder"],
+)
+def test_the_current_folder_configures_no_catalog_that_a_checkpoint_names(
+    own: str | None, is_home: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, here = tmp_path / "home", tmp_path / "store"
+    for folder in (home, here):
+        folder.mkdir()
+    (here / ".pyiceberg.yaml").write_text(THEIRS)
+    if own is not None:
+        (home / ".pyiceberg.yaml").write_text(own)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PYICEBERG_HOME", raising=False)
+    if is_home:
+        monkeypatch.setenv("PYICEBERG_HOME", ".")
+    loaded: list[str] = []
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda name, **_: loaded.append(name))
+    found = of_table("iceberg", "c.n.t", catalog="theirs", table="n.t")
+    is_named = is_home or own == THEIRS
+    with pytest.raises(StoreUnavailableError if is_named else RefusedError) as told:
+        iceberg._opened(found, LOGIN, None, "")
+    assert loaded == (["theirs"] if is_named else [])
+    if not is_named:
+        assert "PYICEBERG_HOME=." in (told.value.hint or "")
+
+
 @pytest.mark.parametrize(
     "target",
     [

@@ -12,6 +12,7 @@ from seamark.store import open_store
 from tests.cli.support.overtaking import after_latest
 from tests.cli.support.running import Cli
 from tests.native.support.growing import GrowingDirectory
+from tests.native.support.rewinds import make_directory, name_provider
 from tests.native.test_bisection import filled
 
 EPOCHS = 9
@@ -55,6 +56,22 @@ def test_a_command_that_cannot_be_run_decides_nothing(cli: Cli, store: Path) -> 
     assert cli("bisect", store, "--test", "no-such-program-here {dir}") == 6
     assert "could not be run for epoch" in cli.err
     assert "says nothing about the epoch" in " ".join(cli.err.split())
+
+
+def test_no_test_is_run_on_a_directory_that_names_a_class_of_others(
+    cli: Cli, tmp_path: Path
+) -> None:
+    root, store = tmp_path / "checkpoint", tmp_path / "store"
+    directory = make_directory(root)
+    name_provider(root / "offsets/3", "org.own.Store")
+    with open_store(store) as opened:
+        take_snapshot(directory, opened, batch=3)
+    bisect = ("bisect", store, "--test", f"touch {tmp_path}/ran")
+    told = cli.document(*bisect, code=6)
+    assert "org.own.Store" in told["error"]["what"]
+    assert "--own-class" in told["error"]["hint"]
+    assert not (tmp_path / "ran").exists()
+    assert cli("bisect", store, "--test", "true", "--own-class", "org.own.Store") == 0
 
 
 def test_known_ends_shorten_the_search(cli: Cli, store: Path) -> None:

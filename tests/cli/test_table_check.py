@@ -73,6 +73,19 @@ def test_an_iceberg_table_is_found_by_options_that_no_checkpoint_holds(
     assert "no longer has snapshot" in " ".join(cli.out.split())
 
 
+def test_no_iceberg_catalog_is_set_up_by_the_current_folder(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyiceberg")
+    save(tmp_path / "store", "seamark_iceberg", {"table": "shop.orders"}, ["id", "1", 0])
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  default:\n    uri: http://theirs\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PYICEBERG_HOME", raising=False)
+    assert cli("sources", "store", "--check") == 6
+    assert "PYICEBERG_HOME=." in cli.err
+
+
 def test_a_table_that_is_not_there_gives_the_exit_code_of_that(cli: Cli, tmp_path: Path) -> None:
     save(tmp_path / "store", "seamark_delta", {"path": str(tmp_path / "none")}, ["id", 0, "x"])
     assert cli("sources", tmp_path / "store", "--check") == 7

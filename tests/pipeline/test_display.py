@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 import pytest
 
+from seamark._common.logs import logger_named
 from seamark.pipeline.telemetry.display import LONG_WORK, Display, epoch_line, key_values
 from tests.pipeline.support.epochs import EPOCH_14, RECOVERY, epoch, recovery
 
@@ -127,6 +128,29 @@ def test_the_recovery_report_is_printed_as_it_is_laid_out() -> None:
     with terminal() as (stream, written):
         Display("trades", stream).show_recovery(report)
         assert ESCAPES.sub("", written()).splitlines() == report.lines()
+
+
+OBEYED = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"
+"""Erases the screen, sets its title, colours it and turns the direction."""
+
+
+@pytest.mark.parametrize("where", ["on a terminal", "in the log"])
+def test_a_start_tells_nothing_that_a_terminal_would_obey(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = f"op{OBEYED}"
+    report = recovery(
+        skipped=[(16, f"operator '{odd}': damaged")], finished={odd: odd}, notes=[f"x{OBEYED}"]
+    )
+    with caplog.at_level(logging.INFO, "seamark.pipeline"), terminal() as (stream, written):
+        Display("trades", stream if where == "on a terminal" else io.StringIO()).show_recovery(
+            report
+        )
+        logger_named("seamark.store").warning("it is damaged: %s\nINFO forged", odd)
+        told = ESCAPES.sub("", written()) + "\n".join(r.getMessage() for r in caplog.records)
+    assert told.count("[2J") >= 4
+    assert not any(char in told for char in OBEYED if not char.isprintable())
+    assert "\nINFO forged" not in told
 
 
 def test_phases_that_do_not_fit_are_left_out_shortest_first() -> None:

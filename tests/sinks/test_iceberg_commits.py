@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pyiceberg.table.update import update_table_metadata
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from seamark.errors import DamageError, LineageError, OutcomeUnknownError
+from seamark.errors import DamageError, LineageError, OutcomeUnknownError, RefusedError
 from seamark.sinks.contract import Committable, Sink
 from seamark.sinks.iceberg import snapshots
 from seamark.sinks.iceberg.staging import Staging
@@ -31,6 +32,7 @@ from seamark.testing.conformance.sink_examples import NEW, OLD, Writer, epoch, r
 from tests.sinks.support import iceberg
 from tests.sinks.support.iceberg import HandWritten
 
+_WHOSE = ("pipeline", "sink")
 COMMIT = SqlCatalog.commit_table
 Racer = subprocess.Popen[str]
 
@@ -104,6 +106,31 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(
     assert iceberg.numbers(folder) == [1, 2, 3]
     assert writer.new_handle().leftovers() == []
     assert iceberg.data_files(folder) == iceberg.referenced_files(folder)
+
+
+@pytest.mark.parametrize(
+    ("named", "raised"),
+    [
+        ({"mode": "overwrite"}, RefusedError),
+        ({"mode": "upsert", "keys": ["word"]}, RefusedError),
+        ({"sink": "others"}, DamageError),
+        ({"pipeline": "others"}, DamageError),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_decides_neither_what_a_commit_removes_nor_whose_rows_it_shows(
+    writer: Writer, folder: Path, named: dict[str, Any], raised: type[Exception]
+) -> None:
+    writer.show([1, 2], epoch(1), "a1")
+    append_as_somebody_else(folder, [100])
+    other = replace(epoch(2), **{who: name for who, name in named.items() if who in _WHOSE})
+    committable = writer.prepare([3], other, "a2")
+    with pytest.raises(raised):
+        writer.new_handle().commit(committable | named)
+    assert iceberg.numbers(folder) == [1, 2, 100]
+    if other == epoch(2):
+        writer.new_handle().commit(committable)
+        assert iceberg.numbers(folder) == [1, 2, 3, 100]
 
 
 def test_an_outcome_that_nobody_tells_is_said_to_be_unknown_and_found_out_later(

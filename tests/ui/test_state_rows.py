@@ -182,7 +182,7 @@ def test_without_a_spark_the_page_says_what_to_install(
 
 def child(script: str) -> SparkProcess:
     """A process that speaks as the script says, in place of one with Spark."""
-    return SparkProcess(("-c", f"import json, os, sys, time\n{script}"))
+    return SparkProcess((sys.executable, "-c", f"import json, os, sys, time\n{script}"))
 
 
 ECHO = """
@@ -207,6 +207,21 @@ def test_one_process_answers_one_question_after_another() -> None:
     assert first["pid"] == second["pid"]
     assert (second["asked"]["checkpoint"], second["asked"]["first"]) == (2, 50)
     assert (run.step, run.done, run.total) == ("reading", 1, 2)
+
+
+def test_the_process_imports_nothing_from_the_folder_that_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "msgspec.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    process = SparkProcess()
+    nowhere = Question(url="ftp://x", storage_options={}, is_directory=False, asked=RowsAsked())
+    try:
+        with pytest.raises(SeamarkError):
+            process.ask(nowhere, Run("rows", 0.0).bar)
+    finally:
+        process.end()
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_process_that_has_ended_meanwhile_is_started_again() -> None:

@@ -45,6 +45,14 @@ class Answer(NamedTuple):
         return self.output.split(b"\n")[:-1]
 
 
+def python_command(module: str) -> list[str]:
+    """The command that runs a module of ours in a process of its own.
+
+    The current folder may be one of unknown origin, and is no place to import from (``-P``).
+    """
+    return [sys.executable, "-P", "-m", module]
+
+
 def ask_process(
     module: str, question: bytes, *, patience: float | None = None, files: Sequence[int] = ()
 ) -> Answer:
@@ -55,8 +63,7 @@ def ask_process(
     time by the clock, too.
     """
     with subprocess.Popen(
-        # -P: the current folder may be the one of unknown origin, and is no place to import from
-        [sys.executable, "-P", "-m", module],
+        python_command(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

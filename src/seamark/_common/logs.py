@@ -1,6 +1,6 @@
 """Loggers that never stop the work that they report on.
 
-Tests: ``tests/pipeline/test_watchers.py``.
+Tests: ``tests/pipeline/test_watchers.py``, ``tests/pipeline/test_display.py``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+
+from seamark._common.control_characters import escape_controls
 
 
 class _SteadyLogger(logging.Logger):
@@ -19,6 +21,7 @@ class _SteadyLogger(logging.Logger):
 
     def handle(self, record: logging.LogRecord) -> None:
         try:
+            _make_visible(record)
             super().handle(record)
         except Exception:  # noqa: BLE001 - whatever a handler raises
             if logging.raiseExceptions and sys.stderr is not None:
@@ -27,6 +30,20 @@ class _SteadyLogger(logging.Logger):
                     traceback.print_exc(file=sys.stderr)
                 except (OSError, ValueError):
                     pass  # there is nobody to report it to
+
+
+def _make_visible(record: logging.LogRecord) -> None:
+    """Escape what a terminal would obey, and have no second line look like a record of its own.
+
+    What is logged names things of stores, which anybody may have written.
+    """
+    said = record.getMessage()
+    shown = escape_controls(said, lines=True)
+    if "\n" in shown:
+        first, *more = shown.split("\n")
+        shown = "\n".join([first, *(line if line[:1] == " " else f"  {line}" for line in more)])
+    if shown != said:
+        record.msg, record.args = shown, ()
 
 
 def logger_named(name: str) -> logging.Logger:

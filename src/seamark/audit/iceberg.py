@@ -20,7 +20,12 @@ from seamark.audit.tried_rows import TriedRows, left_to_the_audit
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.spark.row_digests import RowDigest
-from seamark.table_formats.iceberg_settings import guard, refuse_overruling, static_table
+from seamark.table_formats.iceberg_settings import (
+    guard,
+    refuse_catalogs_of_this_folder,
+    refuse_overruling,
+    static_table,
+)
 from seamark.table_formats.services import is_path_or_bucket, is_same_service
 
 if TYPE_CHECKING:
@@ -93,6 +98,8 @@ def _opened(
             "reading an Iceberg table needs pyiceberg", hint="pip install 'seamark[iceberg]'"
         ) from None
     named = _in_catalog(history) if metadata is None else None
+    if named is not None:
+        refuse_catalogs_of_this_folder()
     try:
         if named is not None:
             catalog, name = named

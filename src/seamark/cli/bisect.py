@@ -14,6 +14,7 @@ from seamark._common.text import grouped
 from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import plural, print_paragraph, print_rows, print_warnings
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
+from seamark.cli.spark.arguments import own_class_option
 from seamark.cli.store_argument import opened_store
 from seamark.errors import RefusedError
 from seamark.native.bisection import (
@@ -43,7 +44,14 @@ _NOT_RUN: Final = (126, 127)
 )
 @click.option("--good", "good_id", metavar="ID", help="A checkpoint that is known to be good.")
 @click.option("--bad", "bad_id", metavar="ID", help="A checkpoint that is known to be bad.")
-def command(store: str, test: str, good_id: str | None, bad_id: str | None) -> None:
+@own_class_option
+def command(
+    store: str,
+    test: str,
+    good_id: str | None,
+    bad_id: str | None,
+    own_classes: tuple[str, ...],
+) -> None:
     """Find the first epoch for which a test fails.
 
     The epochs are halved until it is found. For each one that is tried, Spark's checkpoint
@@ -59,7 +67,7 @@ def command(store: str, test: str, good_id: str | None, bad_id: str | None) -> N
             names.values(),
             lambda *ids: span_of(opened, **dict(zip(names, ids, strict=True))),
         )
-        judged = restored_test(opened, lambda epoch, path: _run(test, epoch, path))
+        judged = restored_test(opened, lambda epoch, path: _run(test, epoch, path), own_classes)
         with progress_bar("testing", span.most_tests) as advance:
             found = bisect(span, judged, lambda _: advance(1))
         document = _document(opened.url, found)

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -86,7 +87,7 @@ def run_again(
     documents = []
     # what a program prints is for people; the standard output is for the answer
     with redirect_stdout(sys.stderr):
-        replayer = load_pipeline(job, a_session).replayer(store)
+        replayer = load_pipeline(job, partial(a_session, imports_from_here=True)).replayer(store)
         numbers = _numbers(replayer, epochs)
         with progress_bar("running again", len(numbers)) as advance:
             for outcome in replayer.each(numbers, outputs or None):

@@ -15,6 +15,7 @@ from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import description_of
 from seamark.table_formats.delta_addresses import is_known_address
+from seamark.table_formats.iceberg_settings import refuse_catalogs_of_this_folder
 
 if TYPE_CHECKING:
     from seamark.cli.limited_look import LimitedLooks
@@ -66,6 +67,8 @@ class TableCheck:
             return self._limited_looks()(name)
         from seamark.sources.position_looks import look_at_line
 
+        if table.kind != DELTA:
+            refuse_catalogs_of_this_folder()
         return look_at_line(name, cls, table.options, table.line)
 
     def _limited_looks(self) -> LimitedLooks:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -22,7 +22,7 @@ from seamark._common.logs import logger_named
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.manifest import CheckpointManifest
-from seamark.native.restore import restore_directory
+from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.store import CheckpointStore
 from seamark.store.inspection import scan
 
@@ -206,13 +206,24 @@ def _is_there(store: CheckpointStore, checkpoint_id: int) -> bool:
         return False
 
 
-def restored_test(store: CheckpointStore, judge: Callable[[int, Path], Verdict]) -> Test:
+def judged_by(predicate: Callable[[int, Path], bool]) -> Callable[[int, Path], Verdict]:
+    """The verdict of a function that is true for what is good."""
+    return lambda epoch, path: Verdict.GOOD if predicate(epoch, path) else Verdict.BAD
+
+
+def restored_test(
+    store: CheckpointStore,
+    judge: Callable[[int, Path], Verdict],
+    own_classes: Collection[str] = (),
+) -> Test:
     """A test of the directory that a checkpoint restores to; ``judge`` gets its epoch and path.
 
     The directory is removed afterwards. A checkpoint that cannot be restored is skipped;
-    :class:`DamageError` when very many cannot.
+    :class:`DamageError` when very many cannot. :class:`RefusedError` when the offset log names
+    other classes than Spark's and ``own_classes``: a test has Spark read the directory.
     """
     in_vain = 0
+    wishes = RestoreOptions(own_classes=own_classes)
 
     def failed(candidate: Candidate) -> Verdict:
         nonlocal in_vain
@@ -230,7 +241,8 @@ def restored_test(store: CheckpointStore, judge: Callable[[int, Path], Verdict])
         with tempfile.TemporaryDirectory(prefix="seamark-bisect-") as folder:
             directory = Path(folder, "checkpoint")
             try:
-                restore_directory(store, candidate.checkpoint_id, LocalDirectory(str(directory)))
+                place = LocalDirectory(str(directory))
+                restore_directory(store, candidate.checkpoint_id, place, wishes)
             except (DamageError, CheckpointNotFoundError) as error:
                 log.warning("epoch %d is skipped: %s", candidate.epoch, error)
                 return failed(candidate)

@@ -46,9 +46,9 @@ class RestoreOptions:
     """Old → new beginning of the paths that file sources have noted."""
     without_plan: bool = False
     """Leave out the batch that was planned, so that Spark plans it again."""
-    own_classes: Collection[str] | None = None
-    """Classes in the offset log that may be others than Spark's; None when nobody starts on it
-    without asking for them."""
+    own_classes: Collection[str] | None = ()
+    """Classes in the offset log that may be others than Spark's; None for one who asks for them
+    before Spark reads the directory."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from seamark._common.checks import check_name
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.native.bisection import Bisection, Verdict, bisect, restored_test, span_of
+from seamark.native.bisection import Bisection, bisect, judged_by, restored_test, span_of
 from seamark.pipeline.declaration.compatibility import CompatibilityCheck, newest_checkpoint
 from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.declaration.only_declared import refuse_to_start
@@ -38,6 +38,7 @@ from seamark.sinks.contract import Sink
 from seamark.sources.recognition import position_looks
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.kafka.sources import KafkaSources
+from seamark.spark.pinned_settings import classes_of
 from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.plans.plan import PlanSources
 from seamark.spark.reference_tables import delta_version, version_recorded
@@ -332,12 +333,9 @@ class Pipeline:
         to look into the state with ``spark.read.format("statestore")``. ``good`` and ``bad`` are
         checkpoints of which the answer is known. Nothing is changed.
         """
-
-        def judge(epoch: int, directory: Path) -> Verdict:
-            return Verdict.GOOD if predicate(epoch, directory) else Verdict.BAD
-
         with self._open_store() as store:
-            return bisect(span_of(store, good=good, bad=bad), restored_test(store, judge))
+            span = span_of(store, good=good, bad=bad)
+            return bisect(span, restored_test(store, judged_by(predicate), classes_of(self._spark)))
 
     def replay(self, epoch: int, *, outputs: Collection[str] | None = None) -> Replay:
         """Run a decided epoch again, and compare what comes out with what it wrote.

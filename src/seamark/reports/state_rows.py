@@ -19,7 +19,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
-from seamark.native.restore import restore_directory
+from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.state_choice import StateRequest, StateSelection, choose, keepers
 from seamark.native.state_rows import brought_here, plain_row, state_frame
 from seamark.reports.document import Document
@@ -43,7 +43,8 @@ def restored_for_reading(
     scratch = tempfile.mkdtemp(prefix=_PREFIX)
     try:
         restored = LocalDirectory(os.path.join(scratch, "directory"))
-        restore_directory(store, checkpoint_id, restored, advance=advance)
+        as_it_was = RestoreOptions(own_classes=None)  # state_frame() asks, for its session
+        restore_directory(store, checkpoint_id, restored, as_it_was, advance)
         yield restored
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

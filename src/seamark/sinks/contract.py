@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from seamark.errors import InvalidInputError, LineageError, RefusedError
+from seamark._common.text import shortened
+from seamark.errors import DamageError, InvalidInputError, LineageError, RefusedError
+from seamark.limits import LONGEST_PREFIX
 from seamark.sinks.read_point import ReadPoint
 from seamark.spark.batch_log import Plan
 
@@ -233,6 +235,23 @@ def identity_in(committable: Committable, kind: type[T]) -> T:
         return msgspec.convert(committable, kind)
     except msgspec.ValidationError as error:
         raise InvalidInputError(f"this is not a committable of such a sink: {error}") from None
+
+
+def require_own_output(named: tuple[str, str], own: tuple[str, str], where: str) -> None:
+    """:class:`DamageError` when a checkpoint has rows of another output for a sink.
+
+    Both are the names of a pipeline and an output. Several may write to one table, and a
+    checkpoint may be anybody's.
+    """
+    if named != own:
+        pipeline, output = (shortened(name, LONGEST_PREFIX) for name in named)
+        raise DamageError(
+            f"the checkpoint has rows of output {output!r} of pipeline {pipeline!r} for output "
+            f"{own[1]!r} of {own[0]!r}",
+            where=where,
+            hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back to "
+            "the epoch before.",
+        )
 
 
 def receipt_of(epoch: Epoch, attempt: str) -> Receipt:

@@ -88,7 +88,7 @@ def merge_files(
     """
     from seamark.spark.own_session import a_session
 
-    session = (spark or a_session()).newSession()
+    session = (spark or a_session(imports_from_here=True)).newSession()
     # "01" stays "01", and with it the name of its folder
     session.conf.set(_INFERENCE, "false")
     kind = "text" if file_format == "json" else file_format  # a line of JSON is a row as it is

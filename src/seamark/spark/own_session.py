@@ -1,6 +1,6 @@
 """A Spark session for commands: the one of this process, or a small one that is started quietly.
 
-Tests: ``tests/cli/spark/test_state.py``.
+Tests: ``tests/spark/test_own_session.py``, ``tests/cli/spark/test_state.py``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Final
 
 from seamark._common.logs import logger_named
 from seamark.errors import SeamarkError
@@ -23,14 +23,19 @@ if TYPE_CHECKING:
 
 log = logger_named("seamark.spark")
 
+_SAFE_PATH: Final = "PYTHONSAFEPATH"
 _STARTING = threading.Lock()
 """Two threads that start Spark at once would take each other's standard error."""
 
 
-def a_session() -> SparkSession:
-    """The Spark session of this process, or a small local one with the installation's settings."""
+def a_session(*, imports_from_here: bool = False) -> SparkSession:
+    """The Spark session of this process, or a small local one with the installation's settings.
+
+    Its Python workers import from the current folder only if ``imports_from_here``, for a program
+    of the user's: otherwise that may be a folder of unknown origin, which is being looked into.
+    """
     installed_spark()
-    with _STARTING:
+    with _STARTING, nullcontext() if imports_from_here else _without_this_folder():
         return _session()
 
 
@@ -50,6 +55,20 @@ def _session() -> SparkSession:
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _without_this_folder() -> Iterator[None]:
+    """Have a JVM that is started, and the workers that it starts, import from elsewhere only."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 @contextmanager

@@ -28,6 +28,7 @@ _PROVIDERS: Final = frozenset(
 _CODECS: Final = frozenset(
     f"org.apache.spark.io.{name}CompressionCodec" for name in ("LZ4", "LZF", "Snappy", "ZStd")
 )
+_CLASSES: Final = (STATE_PROVIDER, STATE_CODEC)
 _SHORT: Final = ("lz4", "lzf", "snappy", "zstd")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{0,100}|-?[0-9]{1,18}\.[0-9]{1,18}")
 """A number, a word, true or false: it can name no class and no place."""
@@ -52,6 +53,12 @@ class CheckpointTexts(Protocol):
 def own_settings(spark: SparkSession) -> Own:
     """The settings of a session."""
     return lambda name: spark.conf.get(name, None)
+
+
+def classes_of(spark: SparkSession | None) -> list[str]:
+    """The state store provider and the codec that a session is set to."""
+    found = [] if spark is None else [spark.conf.get(name, None) for name in _CLASSES]
+    return [value for value in found if value is not None]
 
 
 def foreign_setting(
@@ -95,8 +102,9 @@ def require_named_classes(
             raise RefusedError(
                 f"the offset log has a setting that Spark does not write there: {why}",
                 where=path,
-                hint="A query that starts on the directory makes an object of any class that is "
-                "named there. If it is yours, say so: --own-class CLASS.",
+                hint="A Spark that starts on the directory makes an object of any class that is "
+                "named there. If it is yours, say so: --own-class CLASS, or in a program the same "
+                "setting of the session.",
             )
 
 

@@ -10,6 +10,7 @@ Tests: ``tests/sinks/test_iceberg_settings.py``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,8 @@ _PREFIXES: Final = (
     "rest.", "s3.", "s3a.", "ssl.",
 )  # fmt: skip
 """How files are reached, and with whose keys."""
+_HOME: Final = "PYICEBERG_HOME"
+_CATALOGS: Final = ".pyiceberg.yaml"
 _NAMES: Final = frozenset(
     [
         "auth",
@@ -70,6 +73,33 @@ def refuse_overruling(properties: Mapping[str, str], catalog: Catalog, where: st
             "table (ALTER TABLE … UNSET TBLPROPERTIES), or if you mean them, give the catalog the "
             "same ones.",
         )
+
+
+def refuse_catalogs_of_this_folder() -> None:
+    """:class:`RefusedError` when pyiceberg has its catalogs from a file of the current folder.
+
+    A command may be run inside a folder of unknown origin. Whoever made it would choose the server
+    that a login is sent to, and code that is run.
+    """
+    named = [os.environ.get(_HOME), os.path.expanduser("~")]
+    own = [os.path.join(folder, _CATALOGS) for folder in named if folder]
+    here = os.path.join(os.getcwd(), _CATALOGS)
+    # pyiceberg takes the first of them that says anything
+    if _says_something(here) and not any(map(_says_something, own)):
+        raise RefusedError(
+            f"the Iceberg catalogs would be those of {_CATALOGS} in the current folder",
+            where=here,
+            hint="They could send your keys to another server, or run code. If the file is yours, "
+            f"say so: {_HOME}=. before the command.",
+        )
+
+
+def _says_something(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return any(line.strip() and not line.lstrip().startswith(b"#") for line in file)
+    except OSError:
+        return False
 
 
 def guard(catalog: Catalog, where: str) -> None:

@@ -9,10 +9,9 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import IO, Final
@@ -20,6 +19,7 @@ from typing import IO, Final
 import msgspec
 
 from seamark._common.error_parts import error_of
+from seamark._common.limited_process import python_command
 from seamark._common.progress_bars import Bar
 from seamark.errors import InvalidInputError, SeamarkError
 from seamark.reports.document import Document
@@ -35,8 +35,8 @@ _ELSEWHERE: Final = ("MASTER", "SPARK_REMOTE")
 class SparkProcess:
     """At most one process, started when it is needed. Only one thread may ask at a time."""
 
-    def __init__(self, command: tuple[str, ...] = ("-m", "seamark.ui.row_child")) -> None:
-        self._command = command
+    def __init__(self, command: Sequence[str] = ()) -> None:
+        self._command = command or python_command("seamark.ui.row_child")
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -65,7 +65,7 @@ class SparkProcess:
         self.end()
         environment = {k: v for k, v in os.environ.items() if k not in _ELSEWHERE}
         process = self._process = subprocess.Popen(
-            [sys.executable, *self._command],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

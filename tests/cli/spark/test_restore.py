@@ -15,7 +15,7 @@ from seamark.native.snapshot import take_snapshot
 from seamark.store import open_store
 from tests.cli.support.running import Cli
 from tests.cli.support.stores import flip
-from tests.native.support.rewinds import make_directory, make_sink
+from tests.native.support.rewinds import make_directory, make_sink, name_provider
 from tests.native.support.tables import QUERY, delta_table, iceberg_table
 
 BATCH = 3
@@ -148,10 +148,7 @@ def test_a_class_in_the_offset_log_that_is_not_sparks_has_to_be_named(
     source, store, new = (tmp_path / name for name in ("checkpoint", "store", "new"))
     make_directory(source)
     entry = source / "offsets" / str(BATCH)
-    head, metadata, *lines = entry.read_text().split("\n")
-    fields = json.loads(metadata)
-    fields.setdefault("conf", {})["spark.sql.streaming.stateStore.providerClass"] = "org.own.Store"
-    entry.write_text("\n".join([head, json.dumps(fields), *lines]))
+    name_provider(entry, "org.own.Store")
     assert cli("spark", "snapshot", source, store, "--batch", BATCH) == 0, cli.err
     make_sink(tmp_path / "out")
     restore = ("spark", "restore", store, 1, new, "--file-sink", tmp_path / "out")

@@ -13,8 +13,16 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.native.rewind.rewind import plan_rewind, rewind
+from seamark.native.snapshot import take_snapshot
 from tests.cli.support.running import Cli, options_of
-from tests.native.support.rewinds import Stopped, Stopping, contents, make_directory, make_sink
+from tests.native.support.rewinds import (
+    Stopped,
+    Stopping,
+    contents,
+    make_directory,
+    make_sink,
+    name_provider,
+)
 from tests.support.servers import ObjectServer
 
 TARGET = 3
@@ -42,6 +50,26 @@ def test_without_yes_it_shows_everything_and_changes_nothing(cli: Cli, checkpoin
     assert "Nothing was changed." in cli.out
     assert contents(LocalDirectory(checkpoint)) == before
     assert os.listdir(checkpoint.parent) == ["checkpoint"]
+
+
+def test_a_store_does_not_bring_a_class_of_others_into_the_directory(
+    cli: Cli, checkpoint: Path, tmp_path: Path
+) -> None:
+    name_provider(checkpoint / f"offsets/{TARGET}", "org.own.Store")
+    with open_store(tmp_path / "store") as store:
+        take_snapshot(LocalDirectory(checkpoint), store, batch=TARGET)
+        take_snapshot(LocalDirectory(checkpoint), store)  # which proves the other's history
+    # Spark has removed the batch since
+    for path in (f"offsets/{TARGET}", f"commits/{TARGET}", f"state/0/0/{TARGET}.delta"):
+        (checkpoint / path).unlink()
+    _old(checkpoint)
+    before = contents(LocalDirectory(checkpoint))
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--store", tmp_path / "store")
+    told = cli.document(*args, "--query-id", "keep", "--yes", code=6)
+    assert "org.own.Store" in told["error"]["what"]
+    assert contents(LocalDirectory(checkpoint)) == before
+    told = cli.document(*args, "--own-class", "org.own.Store")
+    assert told["checkpoint"] == 1
 
 
 def test_yes_alone_is_refused_because_a_sink_may_drop_what_is_run_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -20,6 +21,14 @@ BATCHES = 7
 
 
 _one_at_a_time = threading.Lock()
+
+
+def name_provider(entry: Path, provider: str) -> None:
+    """Have an entry of an offset log name a state store provider."""
+    head, metadata, *lines = entry.read_text().split("\n")
+    fields = json.loads(metadata)
+    fields.setdefault("conf", {})["spark.sql.streaming.stateStore.providerClass"] = provider
+    entry.write_text("\n".join([head, json.dumps(fields), *lines]))
 
 
 class Stopped(Exception):

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from seamark._common.limited_process import python_command
 from seamark.cli.commands import Command, settings
 from seamark.cli.demo.page import page_beside
 from seamark.cli.demo.pipeline import BARS, LARGE, LATEST, LOG, SINKS, make_room
@@ -135,7 +135,7 @@ class PipelineProcess:
         arguments = [str(folder)] if fatal_epoch is None else [str(folder), str(fatal_epoch)]
         with self._log.open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "seamark.cli.demo.pipeline", *arguments],
+                [*python_command("seamark.cli.demo.pipeline"), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

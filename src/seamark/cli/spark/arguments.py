@@ -55,6 +55,17 @@ def sink_options(function: Decorated) -> Decorated:
     return file_sink(query_id(function))
 
 
+def own_class_option(function: Decorated) -> Decorated:
+    """``--own-class``."""
+    return click.option(
+        "--own-class",
+        "own_classes",
+        multiple=True,
+        metavar="CLASS",
+        help="A state store provider or codec in the offset log that is yours, not Spark's.",
+    )(function)
+
+
 def sink_decision_needed(what: str, where: str, more: str = "") -> RefusedError:
     """The error for a command that cannot go on without an answer."""
     return RefusedError(

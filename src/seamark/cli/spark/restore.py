@@ -16,6 +16,7 @@ from seamark.cli.spark.arguments import (
     moved_files_suffix,
     opened_directory,
     opened_sink_log,
+    own_class_option,
     sink_decision_needed,
     sink_options,
 )
@@ -47,12 +48,7 @@ _LOOK: Final = (
     "--move-input", multiple=True, metavar="OLD=NEW", help="The new place of a file source's input."
 )
 @click.option("--without-plan", is_flag=True, help="Let Spark plan the next batch again.")
-@click.option(
-    "--own-class",
-    multiple=True,
-    metavar="CLASS",
-    help="A state store provider or codec in the offset log that is yours, not Spark's.",
-)
+@own_class_option
 def command(
     store: str,
     checkpoint: str,
@@ -62,7 +58,7 @@ def command(
     table: str | None,
     move_input: tuple[str, ...],
     without_plan: bool,
-    own_class: tuple[str, ...],
+    own_classes: tuple[str, ...],
 ) -> None:
     """Write a directory that Spark continues from.
 
@@ -74,7 +70,7 @@ def command(
     of them, and some sinks drop batches whose numbers they know. So say what the sink is:
     --query-id, --file-sink, or --table to look it up.
     """
-    asked = _Asked(_pairs(move_input), file_sink, query_id, table, without_plan, own_class)
+    asked = _Asked(_pairs(move_input), file_sink, query_id, table, without_plan, own_classes)
     with opened_store(store) as source, opened_directory(path) as target:
         require_empty(target)
         document, table_state = use_named(

@@ -19,6 +19,7 @@ from seamark.cli.spark.arguments import (
     moved_files_suffix,
     opened_directory,
     opened_sink_log,
+    own_class_option,
     sink_decision_needed,
     sink_options,
 )
@@ -54,6 +55,7 @@ _KINDS: Final = {
 @click.option("--to-batch", type=click.IntRange(0), required=True, help="The last batch to keep.")
 @sink_options
 @click.option("--store", help="Where the snapshot goes. Default: PATH.seamark.")
+@own_class_option
 @click.option("--yes", is_flag=True, help="Do it. Without this, only show what would happen.")
 def command(
     path: str,
@@ -61,6 +63,7 @@ def command(
     file_sink: str | None,
     query_id: str | None,
     store: str | None,
+    own_classes: tuple[str, ...],
     yes: bool,
 ) -> None:
     """Rewind a directory to an earlier batch.
@@ -78,7 +81,8 @@ def command(
         if file_sink is not None:
             sink = stack.enter_context(opened_sink_log(file_sink, to_batch))
         safety = _safety_store(stack, path, tree, store, create=yes)
-        target = RewindRequest(to_batch, new_metadata() if query_id == "new" else None, sink)
+        metadata = new_metadata() if query_id == "new" else None
+        target = RewindRequest(to_batch, metadata, sink, own_classes)
         plan = stack.enter_context(planned_rewind(tree, target, safety))
         document = _document(plan, directory.url, query_id, file_sink)
         document["store"] = safety.url if safety is not None else None

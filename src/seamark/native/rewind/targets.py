@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -49,6 +49,8 @@ class RewindRequest:
     metadata: bytes | None = None
     """The file of a new query id."""
     sink: SinkPlan | None = None
+    own_classes: Collection[str] = ()
+    """Classes in a checkpoint's offset log that may be others than Spark's."""
 
 
 @contextmanager
@@ -86,7 +88,8 @@ def planned_rewind(
     scratch = tempfile.mkdtemp(prefix="seamark-rollback-")
     try:
         place = LocalDirectory(f"{scratch}/directory")
-        restore_directory(store, chosen.checkpoint_id, place, RestoreOptions(without_plan=True))
+        wishes = RestoreOptions(without_plan=True, own_classes=request.own_classes)
+        restore_directory(store, chosen.checkpoint_id, place, wishes)
         LocalCopy(place.url, uri=tree.uri).rewrite_root()
         yield plan_rewind(
             tree,

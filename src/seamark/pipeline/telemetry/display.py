@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from seamark._common.control_characters import escape_controls, escape_controls_in_json
 from seamark._common.logs import logger_named
 from seamark._common.progress_bars import Advance, progress_bar_on
 from seamark._common.text import grouped, phase_text, seconds_text, size_text
@@ -170,7 +171,9 @@ def _one_text(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     # an error's text may have line breaks: as JSON it stays on one line
-    return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
+    if _NEEDS_QUOTES.search(text) or escape_controls(text) != text:
+        return escape_controls_in_json(json.dumps(text, ensure_ascii=False))
+    return text
 
 
 class PlainTerminal:

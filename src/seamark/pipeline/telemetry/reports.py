@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from seamark._common.control_characters import escape_controls
 from seamark._common.text import seconds_text
 
 WIDTH: Final = 80
@@ -109,7 +110,8 @@ def _wrapped(label: str, entry: str) -> list[str]:
     """One entry behind its label; what does not fit is wrapped, but never inside a path."""
     start = f"  {label.ljust(_LABEL_WIDTH)} "
     # several lines, as an error's text has, become one; double spaces that align are kept
-    text = " ".join(line.strip() for line in entry.splitlines())
+    # and what a store has in them for a terminal to obey is made visible
+    text = escape_controls(" ".join(line.strip() for line in entry.splitlines()))
     return textwrap.wrap(
         text,
         WIDTH,

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark._common.text import shortened
-from seamark.errors import DamageError, RefusedError
-from seamark.limits import LONGEST_PREFIX
-from seamark.sinks.contract import Identity
+from seamark.errors import RefusedError
+from seamark.sinks.contract import Identity, require_own_output
 from seamark.sinks.postgres.connections import first_line, may_pass, with_values
 from seamark.sinks.postgres.staging import REMOVED, TOKEN, Staging
 
@@ -49,15 +47,7 @@ def require_own(prepared: Prepared, staging: Staging, options: WriteOptions) -> 
     :class:`RefusedError` for other keys: they decide which rows of the table are changed.
     """
     own = staging.pipeline, staging.sink
-    if (prepared.pipeline, prepared.sink) != own:
-        raise DamageError(
-            f"the checkpoint has rows of output {shortened(prepared.sink, LONGEST_PREFIX)!r} of "
-            f"pipeline {shortened(prepared.pipeline, LONGEST_PREFIX)!r} for output {own[1]!r} of "
-            f"{own[0]!r}",
-            where=staging.address.shown,
-            hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back to "
-            "the epoch before.",
-        )
+    require_own_output((prepared.pipeline, prepared.sink), own, staging.address.shown)
     removes = options.delete_where is not None
     if (prepared.keys, prepared.has_removals) != ([*options.keys], removes):
         raise RefusedError(
