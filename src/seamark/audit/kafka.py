@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from seamark.audit.declared_rows import declared_schema
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.verdicts import Shown
-from seamark.sinks.json_options import JSON_OPTIONS
+from seamark.sinks.json_texts import JSON_OPTIONS
 from seamark.sinks.kafka.reading import first_offsets, kafka_records
 from seamark.spark.row_digests import RowDigest, digests_by
 

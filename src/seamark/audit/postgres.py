@@ -17,7 +17,7 @@ from seamark.audit.expectations import SinkHistory
 from seamark.audit.limited_targets import option_naming
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError
-from seamark.sinks.json_options import JSON_OPTIONS
+from seamark.sinks.json_texts import JSON_OPTIONS
 from seamark.sinks.postgres.connections import TableAddress, translated
 from seamark.spark.row_digests import RowDigest, digests_by
 from seamark.spark.type_names import FIXED_SIZE
