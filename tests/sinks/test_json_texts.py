@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
 
 from seamark.errors import RefusedError
-from seamark.sinks.json_texts import json_text
+from seamark.sinks.json_texts import can_be_read_back, json_text
 from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.keyvalue.view_columns import VALUE, Shape
 from seamark.sinks.postgres.values import as_text
@@ -77,3 +79,24 @@ def test_a_file_of_json_is_refused_where_spark_would_lose_keys(
     with pytest.raises(RefusedError, match="json has no way to hold the column 'm'"):
         check_schema(schema, "json", ())
     check_schema(schema, "parquet", ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "can_be"),
+    [
+        ("map<string,int>", True),
+        ("map<int,int>", False),
+        ("struct<a:array<map<string,map<date,int>>>>", False),
+    ],
+)
+def test_what_spark_cannot_read_from_json_is_known(
+    spark: SparkSession, kind: str, *, can_be: bool
+) -> None:
+    schema = spark.sql(f"SELECT CAST(null AS {kind}) AS m").schema
+    assert can_be_read_back(schema) == can_be
+    try:
+        spark.range(1).select(f.from_json(f.lit("{}"), schema)).collect()
+    except AnalysisException:
+        assert not can_be
+    else:
+        assert can_be

@@ -99,6 +99,19 @@ def _is_plain(kind: DataType) -> bool:
     return isinstance(kind, BooleanType | CharType | NumericType | StringType | VarcharType)
 
 
+def can_be_read_back(kind: DataType) -> bool:
+    """Whether Spark can read values of a type from JSON: it knows only texts as keys of a map."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    if isinstance(kind, StructType):
+        return all(can_be_read_back(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return can_be_read_back(kind.elementType)
+    if isinstance(kind, MapType):
+        return isinstance(kind.keyType, StringType) and can_be_read_back(kind.valueType)
+    return True
+
+
 def has_unnamed_keys(kind: DataType) -> bool:
     """Whether Spark, when it writes JSON itself, loses the keys of a map in values of a type."""
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
