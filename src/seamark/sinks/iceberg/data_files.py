@@ -228,8 +228,11 @@ def _lowest_number(kind: IcebergType) -> int | None:
     from pyiceberg.types import DecimalType, IntegerType, LongType
 
     if isinstance(kind, DecimalType):
-        return 1 - 10**kind.precision
-    return {IntegerType: -(2**31), LongType: -(2**63)}.get(type(kind))
+        lowest: int = 1 - 10**kind.precision
+        return lowest
+    if isinstance(kind, IntegerType):
+        return -(1 << 31)
+    return -(1 << 63) if isinstance(kind, LongType) else None
 
 
 def _unscaled(number: int | Decimal) -> int:
