@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from seamark.audit.declared_rows import declared_schema
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.verdicts import Shown
-from seamark.sinks.json_options import JSON_OPTIONS
+from seamark.sinks.json_texts import JSON_OPTIONS, can_be_read_back
 from seamark.sinks.kafka.reading import first_offsets, kafka_records
 from seamark.spark.row_digests import RowDigest, digests_by
 
@@ -178,6 +178,9 @@ class _Records:
         kept = {*self._in_value(), *self._parts()}
         if lost := next((field.name for field in self._schema if field.name not in kept), None):
             return f"only counted: column {lost!r} is not part of a record"
+        for field in self._schema.fields:
+            if not can_be_read_back(field.dataType):
+                return f"only counted: column {field.name!r} has a map whose keys are no texts"
         return ""
 
     def _parts(self) -> dict[str, str]:

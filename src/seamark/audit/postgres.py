@@ -17,7 +17,7 @@ from seamark.audit.expectations import SinkHistory
 from seamark.audit.limited_targets import option_naming
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError
-from seamark.sinks.json_options import JSON_OPTIONS
+from seamark.sinks.json_texts import JSON_OPTIONS, can_be_read_back
 from seamark.sinks.postgres.connections import TableAddress, translated
 from seamark.spark.row_digests import RowDigest, digests_by
 from seamark.spark.type_names import FIXED_SIZE
@@ -206,7 +206,7 @@ def _is_exact(kind: DataType, type_: str) -> bool:
     if isinstance(kind, StringType):
         return type_ in _SAME_TEXT
     if isinstance(kind, StructType | MapType):
-        return True
+        return can_be_read_back(kind)
     if isinstance(kind, ArrayType):
         element = kind.elementType
         is_text = isinstance(element, StringType)

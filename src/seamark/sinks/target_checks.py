@@ -20,6 +20,7 @@ from seamark.errors import DamageError, RefusedError
 from seamark.sinks.epoch_folder import epoch_of
 from seamark.sinks.epoch_ranges import RANGE_COLUMN, range_end_of
 from seamark.sinks.folders import names_in
+from seamark.sinks.json_texts import has_unnamed_keys
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
@@ -228,4 +229,4 @@ def _can_hold(kind: DataType, file_format: str) -> bool:
         return file_format == "json"
     if file_format == "csv":
         return not isinstance(kind, ArrayType | MapType | StructType | BinaryType)
-    return True
+    return file_format != "json" or not has_unnamed_keys(kind)

@@ -15,7 +15,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from seamark.errors import RefusedError
-from seamark.sinks.iceberg.data_files import FLUSH_BYTES, FileWriter
+from seamark.sinks.iceberg.data_files import FLUSH_BYTES, FileWriter, require_partition_values
 from seamark.sinks.iceberg.marks import Output
 from seamark.sinks.iceberg.staging import Staging
 from seamark.sinks.iceberg.upserts import REMOVED
@@ -91,7 +91,9 @@ def write_batches(job: Job, batches: Iterable[pa.RecordBatch]) -> Written:
             if job.keys:
                 written.keys.append(_keys_of(rows, job.keys))
             written.rows += rows.num_rows
-            written.files += writer.write(_to_keep(rows))
+            kept = _to_keep(rows)
+            require_partition_values(kept, job.metadata)
+            written.files += writer.write(kept)
     except RefusedError as error:
         # not worth another try of the task, unlike a connection that is lost
         written.problem = " ".join(part for part in (error.what, error.hint) if part)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from seamark._common.checks import check_text
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.sinks.json_options import JSON_OPTIONS
+from seamark.sinks.json_texts import json_object, json_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -118,8 +118,6 @@ class RecordColumns:
 
     def staged(self, df: DataFrame) -> DataFrame:
         """The rows as records: the columns ``key``, ``value`` and what else there is."""
-        from pyspark.sql import functions as F
-
         kinds = {field.name: field.dataType for field in df.schema.fields}
         parts = []
         if self.key is not None:
@@ -127,8 +125,9 @@ class RecordColumns:
         if isinstance(self.value, str):
             parts.append(_payload(self.value, kinds[self.value]).alias(VALUE))
         else:
-            members = F.struct(*(_column(name) for name in self._value_columns(df.columns)))
-            parts.append(F.to_json(members, JSON_OPTIONS).cast("binary").alias(VALUE))
+            names = self._value_columns(df.columns)
+            members = {name: (_column(name), kinds[name]) for name in names}
+            parts.append(json_object(members).cast("binary").alias(VALUE))
         if self.headers is not None:
             parts.append(_column(self.headers).cast(_HEADERS_TYPE).alias(HEADERS))
         if self.partition is not None:
@@ -154,12 +153,8 @@ def _column(name: str) -> Column:
 
 def _payload(name: str, kind: DataType) -> Column:
     """The bytes of a key or value."""
-    from pyspark.sql import functions as F
-
     column = _column(name)
-    if _is_nested(kind):
-        column = F.to_json(column, JSON_OPTIONS)
-    return column.cast("binary")
+    return (json_text(column, kind) if _is_nested(kind) else column).cast("binary")
 
 
 def _is_nested(kind: DataType) -> bool:

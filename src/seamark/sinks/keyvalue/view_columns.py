@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.sinks.json_options import JSON_OPTIONS
+from seamark.sinks.json_texts import json_element, json_object, plain_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -83,10 +83,14 @@ class Shape:
 
         schema = df.schema
         control = {self.delete_where}
-        row = [_column(backquoted(name)) for name in schema.names if name not in control]
+        row = {
+            field.name: (_column(backquoted(field.name)), field.dataType)
+            for field in schema.fields
+            if field.name not in control
+        }
         columns = [
             self._key(schema).alias(KEY),
-            f.to_json(f.struct(*row), JSON_OPTIONS).cast("binary").alias(VALUE),
+            json_object(row).cast("binary").alias(VALUE),
         ]
         if self.delete_where is not None:
             flag = f.coalesce(_column(_path(schema, self.delete_where)), f.lit(False))
@@ -105,23 +109,14 @@ class Shape:
             column, kind = _column(_path(schema, self.key[0])), _type_of(schema, self.key[0], "key")
             if isinstance(kind, BinaryType | StringType):
                 return column.cast("binary")
-            plain = f.regexp_replace(_element(column), '^"|"$', "")
-            return f.when(column.isNotNull(), plain.cast("binary"))
-        columns = [_column(_path(schema, name)) for name in self.key]
+            return plain_text(column, kind).cast("binary")
         parts: list[Column] = [f.lit("[")]
-        for number, column in enumerate(columns):
+        for number, name in enumerate(self.key):
             parts += [f.lit(",")] if number else []
             # of anything null the whole is null, which is refused
-            parts.append(f.when(column.isNotNull(), _element(column)))
+            kind = _type_of(schema, name, "key")
+            parts.append(json_element(_column(_path(schema, name)), kind))
         return f.concat(*parts, f.lit("]")).cast("binary")
-
-
-def _element(column: Column) -> Column:
-    """The JSON text of a value."""
-    from pyspark.sql import functions as f
-
-    text = f.to_json(f.array(column), JSON_OPTIONS)
-    return f.substring(text, f.lit(2), f.length(text) - 2)
 
 
 def _rank(schema: StructType, name: str) -> Column:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from seamark.sinks.json_options import JSON_OPTIONS
+from seamark.sinks.json_texts import json_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ def _converted(value: Column, kind: DataType) -> Column:
     if isinstance(kind, BinaryType):
         return f.concat(f.lit("\\x"), f.hex(value))
     if isinstance(kind, StructType | MapType):
-        return f.to_json(value, JSON_OPTIONS)
+        return json_text(value, kind)
     if isinstance(kind, ArrayType):
         return f.when(value.isNotNull(), _array(value, kind))
     return value

@@ -1,0 +1,102 @@
+"""Values become JSON whole, wherever a map has them as keys."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
+
+from seamark.errors import RefusedError
+from seamark.sinks.json_texts import can_be_read_back, json_text
+from seamark.sinks.kafka.columns import RecordColumns
+from seamark.sinks.keyvalue.view_columns import VALUE, Shape
+from seamark.sinks.postgres.values import as_text
+from seamark.sinks.target_checks import check_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.warm
+
+
+def written(spark: SparkSession, value: str) -> Any:
+    df = spark.sql(f"SELECT {value} AS v").repartition(2)  # keys in memory as after a shuffle
+    row = df.select(json_text(df["v"], df.schema["v"].dataType)).first()
+    assert row is not None
+    return json.loads(row[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("struct(map(X'ff00', 1, X'', 2) AS m)", {"m": {"/wA=": 1, "": 2}}),
+        ("struct(map(timestamp_seconds(0), 1) AS m)", {"m": {"1970-01-01T00:00:00.000000Z": 1}}),
+        (
+            "struct(map(timestamp_ntz'2026-01-05 09:30:00.000001', 1) AS m)",
+            {"m": {"2026-01-05T09:30:00.000001": 1}},
+        ),
+        ("array(struct(map(date'0001-01-01', 1) AS m))", [{"m": {"0001-01-01": 1}}]),
+        (
+            "struct(map(struct('a,b' AS x, 'c' AS y), 1, struct('a' AS x, 'b,c' AS y), 2) AS m)",
+            {"m": {'{"x":"a,b","y":"c"}': 1, '{"x":"a","y":"b,c"}': 2}},
+        ),
+        ("struct(map('\"a\"', map(X'01', null)) AS `m.n`)", {"m.n": {'"a"': {"AQ==": None}}}),
+        ("struct(map(1.5D, 1, CAST('NaN' AS DOUBLE), 2) AS m)", {"m": {"1.5": 1, "NaN": 2}}),
+        ("struct(CAST(null AS map<binary, int>) AS m)", {"m": None}),
+        ("struct(CAST(null AS struct<m: map<date, int>>) AS s)", {"s": None}),
+    ],
+)
+def test_keys_of_a_map_are_written_as_values_are(
+    spark: SparkSession, value: str, expected: object
+) -> None:
+    assert written(spark, value) == expected
+
+
+def test_every_sink_that_writes_json_has_the_keys_of_a_map(spark: SparkSession) -> None:
+    df = spark.sql("SELECT 'a' AS k, map(X'ff00', 1) AS m").repartition(2)
+    record = RecordColumns.of("k", None, None, None, None).staged(df).first()
+    alone = RecordColumns.of("k", "m", None, None, None).staged(df).first()
+    view = Shape.of("k", None, None, None).staged(df).first()
+    column = df.select(*as_text(df, ["m"])).first()
+    assert record is not None
+    assert alone is not None
+    assert view is not None
+    assert column is not None
+    assert json.loads(record["value"])["m"] == {"/wA=": 1}
+    assert json.loads(alone["value"]) == {"/wA=": 1}
+    assert json.loads(view[VALUE])["m"] == {"/wA=": 1}
+    assert json.loads(column["m"]) == {"/wA=": 1}
+
+
+@pytest.mark.parametrize("kind", ["map<binary,int>", "array<struct<m:map<struct<a:int>,int>>>"])
+def test_a_file_of_json_is_refused_where_spark_would_lose_keys(
+    spark: SparkSession, kind: str
+) -> None:
+    schema = spark.sql(f"SELECT CAST(null AS {kind}) AS m").schema
+    with pytest.raises(RefusedError, match="json has no way to hold the column 'm'"):
+        check_schema(schema, "json", ())
+    check_schema(schema, "parquet", ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "can_be"),
+    [
+        ("map<string,int>", True),
+        ("map<int,int>", False),
+        ("struct<a:array<map<string,map<date,int>>>>", False),
+    ],
+)
+def test_what_spark_cannot_read_from_json_is_known(
+    spark: SparkSession, kind: str, *, can_be: bool
+) -> None:
+    schema = spark.sql(f"SELECT CAST(null AS {kind}) AS m").schema
+    assert can_be_read_back(schema) == can_be
+    try:
+        spark.range(1).select(f.from_json(f.lit("{}"), schema)).collect()
+    except AnalysisException:
+        assert not can_be
+    else:
+        assert can_be
