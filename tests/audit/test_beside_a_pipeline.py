@@ -62,6 +62,7 @@ def of_mode(found: SinkHistory, mode: str) -> SinkHistory:
         options={"mode": mode},
         epochs=found.epochs,
         pending=found.pending,
+        given_up=found.given_up,
     )
 
 
@@ -89,6 +90,41 @@ def test_rows_of_an_epoch_that_nobody_has_decided_are_damage(mode: str) -> None:
     shown = list(compare_table(found, Table(4, replaces=mode == "overwrite")))
     assert results(found, shown)[-1][1].is_damage
     assert shown[-1].is_of_now, "it is read again if the pipeline has gone on"
+
+
+# epochs that a rollback has given up, and that only the next start takes back
+
+GIVEN_UP = [checkpoint(n, superseded=True) for n in (5, 4, 3)]
+ROLLED_BACK = checkpoint(6, epoch=2, shown_as="t1")
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("saved", [[ROLLED_BACK], []], ids=["rolled back", "died meanwhile"])
+@pytest.mark.parametrize("newest", [2, 4, 5])
+def test_what_a_rollback_has_given_up_is_no_damage_until_the_next_start(
+    mode: str, saved: list[ScannedCheckpoint], newest: int
+) -> None:
+    found = of_mode(history(*saved, *GIVEN_UP, checkpoint(2), checkpoint(1)), mode)
+    shown = list(compare_table(found, Table(newest, replaces=mode == "overwrite")))
+    assert {result for _, result in results(found, shown)} == {Result.OK}
+    text = verdict_of(shown[-1], found).text
+    assert (f"up to {newest}, which a rollback has given up" in text) == (newest > 2)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_what_was_given_up_is_damage_once_another_epoch_was_decided(mode: str) -> None:
+    again = checkpoint(7, epoch=3)
+    found = of_mode(history(again, ROLLED_BACK, *GIVEN_UP, checkpoint(2), checkpoint(1)), mode)
+    shown = list(compare_table(found, Table(5, replaces=mode == "overwrite")))
+    assert results(found, shown)[-1][1].is_damage
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_rows_that_no_epoch_has_had_are_damage_after_a_rollback_too(mode: str) -> None:
+    found = of_mode(history(ROLLED_BACK, *GIVEN_UP, checkpoint(2), checkpoint(1)), mode)
+    for newest in (1, 6):
+        shown = list(compare_table(found, Table(newest, replaces=mode == "overwrite")))
+        assert results(found, shown)[-1][1].is_damage
 
 
 def test_counted_rows_may_be_those_of_the_next_epoch_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import math
+import os
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pyarrow import parquet as pq
 
 from seamark import limits, open_store
 from seamark._common.limited_process import ask_process
-from seamark.audit import iceberg
+from seamark.audit import iceberg, tried_folders
 from seamark.audit.auditing import Access, _Reading
 from seamark.audit.delta import tried_target
 from seamark.audit.limited_targets import LimitedTargets, TriedTarget
@@ -258,3 +259,14 @@ def test_a_file_is_counted_each_time_that_it_is_unpacked() -> None:
     rows.read("a", 10, lambda: [limits.TRIED_FLOOR])
     with pytest.raises(MemoryError, match="10 bytes of files unpack to more than"):
         rows.read("a", 10, lambda: [1])
+
+
+def test_a_file_that_is_gone_by_now_does_not_end_the_look_at_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs are merged meanwhile; what comes after them is tried all the same."""
+    (tmp_path / "there.parquet").write_bytes(b"rows")
+    names = ["gone.parquet", "there.parquet"]
+    monkeypatch.setattr(os, "walk", lambda folder: iter([(folder, [], names)]))
+    found = list(tried_folders._files(str(tmp_path)))
+    assert found == [str(tmp_path / "there.parquet")]

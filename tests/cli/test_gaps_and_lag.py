@@ -113,3 +113,15 @@ def test_sources_adds_lag_to_a_progress_store_that_is_at_the_same_epoch(
             session.stage_checkpoint("trades", epoch, b'{"trades":{"0":950,"1":401}}')
         [source] = seamark.json("sources", with_gap)["sources"]
         assert (source["sequence"], source["lag"]) == (epoch, lag)
+
+
+def test_sources_adds_no_lag_to_a_position_of_another_history(
+    seamark: Commands, with_gap: Path
+) -> None:
+    """After a rollback a record that nobody has corrected may have the epoch's number."""
+    url = rocksdb_url(str(with_gap / "progress"))
+    with open_progress(url) as progress, progress.session() as session:
+        session.stage_checkpoint("trades", 6, b'{"trades":{"0":700,"1":300}}')
+    [source] = seamark.json("sources", with_gap)["sources"]
+    assert source["position"] == {"trades": {"0": 700, "1": 300}}
+    assert (source["lag"], source["age_seconds"]) == (None, None)

@@ -175,3 +175,16 @@ def test_restores_that_fail_again_and_again_end_with_an_error(
         bisect(span, restored_test(store, never))
     assert "verify" in str(raised.value.hint)
     assert blobs.reads < 10 * 200
+
+
+def test_a_store_that_is_pruned_meanwhile_is_not_called_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, _ = chain(60)
+    monkeypatch.setattr(limits, "MOST_LINKS_IN_VAIN", 200)
+    span = span_of(store)
+    store.save(CheckpointManifest.new(61, epoch=61))
+    store.prune(1)
+    assert store.list_ids() == [61]
+    found = bisect(span, restored_test(store, never))
+    assert {each.verdict for each in found.tried} == {Verdict.SKIPPED}

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,7 @@ from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.store.owner import Owner, Pin, live_pins
 from seamark.store.ownership import write_owner
 from tests.store.support.copies import BIG, COUNTING, commit, fill, problems, save
+from tests.store.support.interleaving import Kind, Place
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount
 from tests.support.recording import Crash, Recording
@@ -369,6 +371,28 @@ def test_a_source_that_is_pruned_meanwhile_gives_what_is_left(target: Checkpoint
     found = outcomes(copy_checkpoints(source, target, advance=advance))
     assert found == {1: "copied", 2: "gone", 3: "gone", 4: "copied", 5: "copied", 6: "copied"}
     assert problems(target, [1, 4, 5, 6]) == []
+
+
+@pytest.mark.parametrize("kind", ["object", "locked"])
+def test_a_target_that_is_pruned_meanwhile_is_not_called_damaged(kind: Kind) -> None:
+    pruned = 0
+    for at in range(1, 200):
+        source, place = in_memory(), Place(kind)
+        source.claim()
+        for checkpoint_id in range(1, 5):
+            save(source, checkpoint_id, parent_id=3 if checkpoint_id == 4 else None)
+        seat = place.seat()
+        seat.arm(at, partial(place.store().prune, 1))
+        found = outcomes(copy_checkpoints(source, place.store(seat)))
+        if seat.disarm():
+            assert pruned > 5, "it was hardly ever pruned"
+            return
+        left = [i for i, outcome in found.items() if outcome == "copied"]
+        pruned += len(left) < 4
+        assert set(found.values()) <= {"copied", "pruned there"}
+        assert set(place.store().list_ids()) <= set(left)
+        assert problems(place.store(), place.store().list_ids()) == [], at
+    raise AssertionError("it never came to an end")
 
 
 def test_a_sidecar_that_needs_parts_gets_a_name_that_its_manifest_tells(

@@ -6,7 +6,7 @@ Tests: ``tests/audit/test_expectations.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -52,6 +52,9 @@ class SinkHistory:
     """Those that are known one by one, in their order; checkpoints between them may be pruned."""
     pending: EpochRows | None = None
     """The newest epoch while no checkpoint says that the sink has committed it: it may have."""
+    given_up: tuple[EpochRows, ...] = ()
+    """Later epochs that a rollback has given up, as long as no epoch has followed: only the next
+    start takes them back, and until then the sink may show them."""
     note: str = ""
     """Why nothing, or not everything, can be compared."""
 
@@ -123,9 +126,13 @@ def histories_of(newest_first: Iterable[ScannedCheckpoint]) -> list[SinkHistory]
     late: dict[int, dict[str, Any]] = {}
     newest: CheckpointManifest | None = None
     oldest = I64_MAX
+    given_up: list[CheckpointManifest] = []
     for one in newest_first:
         manifest = one.manifest
-        if manifest is None or one.superseded or one.damage is not None:
+        if manifest is None or one.damage is not None:
+            continue
+        if one.superseded:
+            given_up.append(manifest)
             continue
         newest = newest or manifest
         for epoch, told in (manifest.late_read_points or {}).items():
@@ -142,8 +149,19 @@ def histories_of(newest_first: Iterable[ScannedCheckpoint]) -> list[SinkHistory]
     if newest is None:
         return []
     # a dictionary remembers their order, which is from the newest down
-    recorded = _Recorded(newest, by_epoch, points, late)
+    recorded = _Recorded(newest, by_epoch, points, late, _still_shown(newest, given_up))
     return [_history(name, recorded) for name in sinks_of(newest)]
+
+
+def _still_shown(
+    newest: CheckpointManifest, given_up: Sequence[CheckpointManifest]
+) -> tuple[CheckpointManifest, ...]:
+    """Those of a rollback that sinks may still show: no epoch was decided since."""
+    last_id = max((each.checkpoint_id for each in given_up), default=0)
+    # the rollback may have died before it has saved a checkpoint of its own
+    if newest.shown_as is None and newest.checkpoint_id > last_id:
+        return ()
+    return tuple(each for each in given_up if each.epoch > newest.epoch)
 
 
 class _Recorded(NamedTuple):
@@ -156,6 +174,8 @@ class _Recorded(NamedTuple):
     """By epoch and sink: what to read."""
     late: Mapping[int, Mapping[str, Any]]
     """The same as later checkpoints have told it."""
+    given_up: tuple[CheckpointManifest, ...]
+    """Those of later epochs that a rollback has given up."""
 
 
 def _history(sink: str, recorded: _Recorded) -> SinkHistory:
@@ -183,7 +203,13 @@ def _history(sink: str, recorded: _Recorded) -> SinkHistory:
         return replace(history, note="no checkpoint has a digest of its rows")
     if pending is not None and pending.since != epochs[-1].since:
         pending = None  # of another target
-    return replace(history, epochs=tuple(reversed(epochs)), pending=pending)
+    rows_given_up = (_rows_of(manifest, sink, None) for manifest in recorded.given_up)
+    return replace(
+        history,
+        epochs=tuple(reversed(epochs)),
+        pending=pending,
+        given_up=tuple(each for each in rows_given_up if each and each.since == epochs[0].since),
+    )
 
 
 def _rows_of(manifest: CheckpointManifest, sink: str, point: object) -> EpochRows | None:

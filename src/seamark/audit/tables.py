@@ -107,6 +107,7 @@ def _all_rows(history: SinkHistory, table: TableVersions, version: int | None) -
     """All rows that there are now, without those that were there before the pipeline."""
     first, last = history.since, history.newest.epoch
     expected, ahead = history.newest.total, history.total_ahead
+    given_up = {each.total: each.epoch for each in history.given_up}
     if version is None:
         version = table.version_of(history.newest)
     try:
@@ -114,7 +115,8 @@ def _all_rows(history: SinkHistory, table: TableVersions, version: int | None) -
         if found is None:
             return Shown(first=first, last=last, note="the table cannot be read as a whole")
         oldest = history.epochs[0]
-        if found not in (expected, ahead) and (then := table.version_of(oldest)) is not None:
+        is_known = found in (expected, ahead, *given_up)
+        if not is_known and (then := table.version_of(oldest)) is not None:
             # rows of others: as many as there were when the oldest epoch was shown
             whole_then = table.whole(then)
             others = whole_then - oldest.total if whole_then is not None else RowDigest.empty()
@@ -129,11 +131,18 @@ def _all_rows(history: SinkHistory, table: TableVersions, version: int | None) -
                     note=note,
                     is_of_now=True,
                     ahead=ahead,
+                    given_up=given_up,
                 )
     except DamageError as error:
         return Shown(first=first, last=last, expected=expected, damage=error.what)
     return Shown(
-        first=first, last=last, expected=expected, found=found, is_of_now=True, ahead=ahead
+        first=first,
+        last=last,
+        expected=expected,
+        found=found,
+        is_of_now=True,
+        ahead=ahead,
+        given_up=given_up,
     )
 
 
@@ -158,4 +167,5 @@ def _replaced(history: SinkHistory, table: TableVersions, newest: int | None) ->
             note=note,
             is_of_now=is_newest,
             ahead=ahead,
+            given_up={each.own: each.epoch for each in history.given_up} if is_newest else {},
         )

@@ -59,8 +59,16 @@ def _files(folder: str) -> Iterator[str]:
         folders[:] = [name for name in folders if not name.startswith(("_", "."))]
         for name in names:
             path = f"{root}/{name}"
-            if not name.startswith(("_", ".")) and stat.S_ISREG(os.lstat(path).st_mode):
+            if not name.startswith(("_", ".")) and _is_file(path):
                 yield path
+
+
+def _is_file(path: str) -> bool:
+    """Whether it is one; not when it is gone, because epochs may be merged or taken back."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _pieces_of(path: str) -> Callable[[], Iterator[int]] | None:

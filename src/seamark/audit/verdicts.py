@@ -5,7 +5,8 @@ Tests: ``tests/audit/test_verdicts.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from seamark._common.text import grouped
@@ -53,6 +54,9 @@ class Shown:
     ahead: RowDigest | None = None
     """What it shows instead if it has committed the epoch that comes next: that is decided, and no
     checkpoint says yet whether the sink has committed it."""
+    given_up: Mapping[RowDigest, int] = field(default_factory=dict)
+    """What it shows instead as long as no start has taken back what a rollback has given up, with
+    the last of these epochs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +104,11 @@ def _judged(shown: Shown, known: SinkHistory) -> tuple[Result, str]:
             f"it shows epoch {shown.last + 1} already, which is decided; its checkpoint does not "
             "say yet that it is committed"
         )
+    if (last := _last_given_up(shown, found)) is not None:
+        return Result.OK, (
+            f"it still shows epochs up to {last}, which a rollback has given up; the next start "
+            "takes them back"
+        )
     if shown.is_proven:
         return Result.OK, (
             "the files are byte for byte those that were written; their format does not keep "
@@ -118,6 +127,13 @@ def _judged(shown: Shown, known: SinkHistory) -> tuple[Result, str]:
         twice = " (every row is there twice)" if found == expected + expected else ""
         return Result.DOUBLED, f"{_rows(more)} too many{twice}"
     return Result.EDITED, f"{_rows(found.rows)}, as many as were written, but not the same"
+
+
+def _last_given_up(shown: Shown, found: RowDigest) -> int | None:
+    if not shown.is_counted:
+        return shown.given_up.get(found)
+    counted = (last for rows, last in shown.given_up.items() if rows.rows == found.rows)
+    return next(counted, None)
 
 
 def _rows(count: int) -> str:

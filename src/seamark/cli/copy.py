@@ -108,6 +108,11 @@ def _require(checkpoint_id: int, results: list[CopyResult], source: CheckpointSt
                 f"checkpoint {copied.checkpoint_id} was pruned while it was being copied",
                 where=source.url,
             )
+        if copied.outcome == "pruned there" and copied.checkpoint_id == checkpoint_id:
+            raise CheckpointNotFoundError(
+                f"checkpoint {checkpoint_id} was pruned in the target while it was being copied",
+                hint="Copy again, and prune there when that is done.",
+            )
 
 
 def _document(

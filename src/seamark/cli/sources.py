@@ -24,7 +24,9 @@ from seamark.cli.store_argument import opened_store
 from seamark.cli.table_check import TableCheck, options_by_source
 from seamark.errors import CheckpointNotFoundError, InvalidInputError, SeamarkError
 from seamark.manifest import CheckpointManifest
+from seamark.pipeline.telemetry.progress_record import positions_in
 from seamark.progress.rocksdb.first_look import require_readable
+from seamark.progress.session import kept_position
 from seamark.progress.store import SourceCheckpointStore
 from seamark.progress.urls import open_progress, rocksdb_path, rocksdb_url
 from seamark.reports.checkpoint_summary import positions
@@ -184,15 +186,21 @@ def _lags(manifest: CheckpointManifest) -> dict[str, Document]:
 
 
 def _add_lag(document: Document, url: str) -> None:
-    """Add what the newest checkpoint says, to the sources that are recorded at its epoch."""
+    """Add what the newest checkpoint says, to the sources that are recorded where it stands.
+
+    The epoch alone does not tell that: after a rollback another history has the same numbers.
+    """
     try:
         with opened_store(url) as store:
             manifest = load_named(store, "latest")
     except SeamarkError:
         return  # the record is shown as it is; 'seamark verify' tells what is wrong with the store
     lags = _lags(manifest)
+    kept = {name: kept_position(position) for name, position in positions_in(manifest).items()}
+    stands = {name: (manifest.epoch, *readable(position)) for name, position in kept.items()}
     for source in document["sources"]:
-        if source["sequence"] == manifest.epoch:
+        at = source["sequence"], source["position_encoding"], source["position"]
+        if at == stands.get(source["name"]):
             source.update(lags.get(source["name"], {}))
 
 

@@ -5,11 +5,13 @@ Tests: ``tests/state/test_conformance.py``.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
-from seamark._common.json_documents import is_sealed, seal, unseal
+import msgspec
+
+from seamark._common.json_documents import UNREADABLE, is_sealed, seal, unseal
 from seamark._common.logs import logger_named
 from seamark._common.parallel import map_in_threads
 from seamark._common.retry import TRIES, pruned_too_fast
@@ -33,6 +35,11 @@ log = logger_named(__name__)
 
 MANIFEST_LIMIT: Final = 64 << 20
 _POINTER_LIMIT: Final = 1 << 20
+_NEEDS: Final = "needs.json"
+"""In the folder of a checkpoint that is about to be published: what it needs of others."""
+_NEEDS_LIMIT: Final = 1 << 20
+_ABANDONED: Final = 3600.0
+"""Seconds after which whoever was about to publish has died."""
 
 
 class Catalog:
@@ -132,6 +139,49 @@ class Catalog:
                 hint="It may have been pruned meanwhile. Build on latest(), or give no parent.",
             ) from None
 
+    @contextmanager
+    def keeping(
+        self, checkpoint_id: CheckpointId, needed: Collection[CheckpointId]
+    ) -> Iterator[None]:
+        """Have removals leave what a checkpoint needs that is about to be published.
+
+        What it needs is to be looked for inside: what is there by then stays.
+        """
+        if not needed:
+            yield
+            return
+        key = self._paths.checkpoint_dir(checkpoint_id) + _NEEDS
+        with suppress(Taken):
+            ids = sorted(str(each) for each in needed)
+            create_once(self._blobs, key, msgspec.json.encode(ids), _NEEDS_LIMIT)
+        try:
+            yield
+        finally:
+            try:
+                self._blobs.delete([key])
+            except SeamarkError as error:
+                log.warning("%s was left, and counts for an hour: %s", key, error)
+
+    def wanted(self) -> set[CheckpointId]:
+        """What those need that other processes are about to publish."""
+        wanted: set[CheckpointId] = set()
+        oldest: float | None = None
+        for folder in self._blobs.folders_holding(self._paths.prefix, _NEEDS):
+            if (checkpoint_id := parsed_id(folder)) is None:
+                continue
+            key = self._paths.checkpoint_dir(checkpoint_id) + _NEEDS
+            try:
+                entry, blob = self._blobs.stat(key), self._blobs.read(key, _NEEDS_LIMIT)
+            except DamageError:
+                continue  # nothing that a writer has left
+            if entry is None or blob is None:
+                continue  # published by now, so that its manifest is found
+            if oldest is None:
+                oldest = self._blobs.clock() - _ABANDONED
+            if entry.modified > oldest:
+                wanted.update(_ids_in(blob.data))
+        return wanted
+
     def _held_or_loaded(
         self, checkpoint_id: CheckpointId, known: ReadStates
     ) -> CheckpointManifestV2 | None:
@@ -223,6 +273,15 @@ class Catalog:
                 "state checkpoint %s is there, its pointer is not: %s", checkpoint_id, error
             )
 
+    def put_back(self, manifest: CheckpointManifestV2) -> None:
+        """Write a manifest again that was removed, unless another process has."""
+        document = manifest.to_json()
+        data = seal(document) if "writer" in manifest.extra else document
+        with suppress(Taken):
+            create_once(
+                self._blobs, self._paths.manifest(manifest.checkpoint_id), data, MANIFEST_LIMIT
+            )
+
     def raw(self, checkpoint_id: CheckpointId) -> bytes | None:
         """The manifest's bytes as they are stored, verified."""
         blob = self._blobs.read(self._paths.manifest(checkpoint_id), MANIFEST_LIMIT)
@@ -270,6 +329,15 @@ def _without_hash(manifest: CheckpointManifestV2) -> str | None:
             if entry.sha256 is None:
                 return f"operator '{operator}' partition {entry.partition_id}"
     return None
+
+
+def _ids_in(data: bytes) -> set[CheckpointId]:
+    """The ids in a list of them; what else there may be is nobody's need."""
+    try:
+        texts = msgspec.json.decode(data, type=list[str])
+    except UNREADABLE:
+        return set()
+    return {found for text in texts if (found := parsed_id(text)) is not None}
 
 
 def parsed_id(text: str) -> CheckpointId | None:

@@ -7,33 +7,31 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
 from seamark import limits
 from seamark._common.parallel import map_in_threads
 from seamark.blobs.conditional_writes import create_once
-from seamark.blobs.contract import Blobs, Entry, KeyExists, unfinished
-from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
-from seamark.state.catalog import Catalog, parsed_id
+from seamark.blobs.contract import Entry, KeyExists, unfinished
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
+from seamark.state.catalog import parsed_id
 from seamark.state.chains import Link, lineage, links_of, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.object_looks import LARGEST_PACK, ObjectRead, SeenObject, read_pack, seen_pack
 from seamark.state.read_states import ReadStates
 from seamark.state.reader import key_of, stream_link
+from seamark.state.removals import StatePlace, objects_of, readable, remove
 from seamark.state.resolution import Resolution, resolutions
 from seamark.state.verdicts import Verdicts
-
-
-class StatePlace(NamedTuple):
-    """One state store's backend, names and manifests."""
-
-    blobs: Blobs
-    paths: CheckpointPaths
-    catalog: Catalog
 
 
 @dataclass(frozen=True)
@@ -60,11 +58,6 @@ class StateVerification:
     def valid(self) -> bool:
         """Whether every byte is as it was written."""
         return not self.issues
-
-
-def objects_of(manifest: CheckpointManifestV2, paths: CheckpointPaths) -> set[str]:
-    """The keys of all objects that a manifest names, wherever they were written."""
-    return {key_of(link, paths) for _, link in links_of(manifest)}
 
 
 def verify(
@@ -116,26 +109,33 @@ def delete_each(place: StatePlace, doomed: Iterable[CheckpointId]) -> Iterator[R
     blobs, paths, catalog = place
     doomed = list(doomed)
     loaded = catalog.load_listed() if doomed else {}
-    readable = _readable(loaded)
+    there = readable(loaded)
     children: dict[CheckpointId | None, set[CheckpointId]] = {}
-    for manifest in readable.values():
+    for manifest in there.values():
         children.setdefault(manifest.parent_id, set()).add(manifest.checkpoint_id)
-    objects = {i: _objects_of_doomed(readable[i], paths) for i in doomed if i in readable}
+    objects = {i: _objects_of_doomed(there[i], paths) for i in doomed if i in there}
     named = Counter(key for keys in objects.values() for key in keys)
-    for checkpoint_id, manifest in readable.items():
+    for checkpoint_id, manifest in there.items():
         if checkpoint_id not in objects:
             named.update(objects_of(manifest, paths))
+    left: dict[CheckpointId, SeamarkError] = {}
+    going: dict[CheckpointId, None] = {}
     for checkpoint_id in doomed:
         manifest_or_damage = loaded.get(checkpoint_id)
         if not isinstance(manifest_or_damage, CheckpointManifestV2):
-            yield checkpoint_id, manifest_or_damage or no_state(checkpoint_id, blobs.url)
+            left[checkpoint_id] = manifest_or_damage or no_state(checkpoint_id, blobs.url)
         elif building := children.get(checkpoint_id):
-            yield checkpoint_id, _is_parent(checkpoint_id, min(building), blobs.url)
-        else:
+            left[checkpoint_id] = _is_parent(checkpoint_id, str(min(building)), blobs.url)
+        elif checkpoint_id not in going:
             children[manifest_or_damage.parent_id].discard(checkpoint_id)
             named.subtract(objects[checkpoint_id])
-            _remove(blobs, paths, [checkpoint_id], lambda key: named[key] > 0)
-            yield checkpoint_id, None
+            going[checkpoint_id] = None
+    gone = remove(place, [*going], loaded, lambda key: named[key] > 0) if going else set()
+    for checkpoint_id in doomed:
+        why = left.get(checkpoint_id)
+        if why is None and checkpoint_id not in gone:
+            why = _is_parent(checkpoint_id, "one that is being published", blobs.url)
+        yield checkpoint_id, why
 
 
 def _objects_of_doomed(manifest: CheckpointManifestV2, paths: CheckpointPaths) -> set[str]:
@@ -151,7 +151,7 @@ def no_state(checkpoint_id: CheckpointId, url: str) -> CheckpointNotFoundError:
     return CheckpointNotFoundError(f"there is no state checkpoint {checkpoint_id}", where=url)
 
 
-def _is_parent(checkpoint_id: CheckpointId, child: CheckpointId, url: str) -> RefusedError:
+def _is_parent(checkpoint_id: CheckpointId, child: str, url: str) -> RefusedError:
     return RefusedError(
         f"state checkpoint {checkpoint_id} is the parent of {child}",
         where=url,
@@ -163,7 +163,7 @@ def prune(place: StatePlace, keep: int) -> int:
     """Keep the newest ``keep`` whole checkpoints and all that they refer to; how many went."""
     blobs, paths, catalog = place
     loaded = catalog.load_listed()
-    manifests = _readable(loaded)
+    manifests = readable(loaded)
     present = {entry.key for entry in blobs.entries(paths.prefix)}
     kept: set[CheckpointId] = set()
     counted: list[CheckpointId] = []
@@ -210,32 +210,10 @@ def prune(place: StatePlace, keep: int) -> int:
     named = catalog.pointed_at()
     # a damaged one has neither epoch nor parent: it stays if it may be newer than one of these
     kept |= {i for i in loaded.keys() - manifests.keys() if i > min(counted) or i == named}
-    doomed = sorted(set(loaded) - kept)
+    doomed = sorted(set(loaded) - kept, reverse=True)
     remaining = (manifest for i, manifest in manifests.items() if i in kept)
     needed = set[str]().union(*(objects_of(manifest, paths) for manifest in remaining))
-    _remove(blobs, paths, doomed, needed.__contains__)
-    return len(doomed)
-
-
-def _readable(
-    loaded: dict[CheckpointId, CheckpointManifestV2 | DamageError],
-) -> dict[CheckpointId, CheckpointManifestV2]:
-    return {i: m for i, m in loaded.items() if isinstance(m, CheckpointManifestV2)}
-
-
-def _remove(
-    blobs: Blobs,
-    paths: CheckpointPaths,
-    doomed: Iterable[CheckpointId],
-    is_needed: Callable[[str], bool],
-) -> None:
-    """Manifests first, children before parents, then what no remaining manifest needs."""
-    doomed = sorted(doomed, reverse=True)
-    for checkpoint_id in doomed:
-        blobs.delete_durably([paths.manifest(checkpoint_id)])
-    for checkpoint_id in doomed:
-        entries = blobs.entries(paths.checkpoint_dir(checkpoint_id))
-        blobs.delete([entry.key for entry in entries if not is_needed(entry.key)])
+    return len(remove(place, doomed, loaded, needed.__contains__))
 
 
 def cleanup_orphans(place: StatePlace, min_age: float) -> int:
@@ -269,7 +247,7 @@ def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) ->
             hint="Delete that checkpoint first.",
         )
     needed = {paths.manifest(checkpoint_id) for checkpoint_id in loaded}
-    for manifest in _readable(loaded).values():
+    for manifest in readable(loaded).values():
         needed |= objects_of(manifest, paths)
     offsets = {f"{paths.checkpoint_dir(checkpoint_id)}offsets" for checkpoint_id in loaded}
     orphans = [e for e in objects if e.key not in needed and _below(e.key, paths) not in offsets]
@@ -313,14 +291,31 @@ def copy(
         key, links = item
         return _copy_object(source, target, key, [*links], known)
 
-    written = sum(map_in_threads(one, by_key.items(), parallelism, "seamark-copy"))
-    for manifest in reversed(new):
-        data = catalog.raw(manifest.checkpoint_id)
-        if data is None:
-            raise DamageError(f"state checkpoint {manifest.checkpoint_id} is gone", where=blobs.url)
-        target.catalog.publish_bytes(manifest.checkpoint_id, data)
-        known.copied.add(manifest.checkpoint_id)
+    origins = {link.origin for links in by_key.values() for link in links}
+    parents = {manifest.parent_id for manifest in new if manifest.parent_id is not None}
+    needed = (origins | parents) - {checkpoint_id}
+    with target.catalog.keeping(checkpoint_id, needed):
+        _require_copied(target, parents & known.copied)
+        written = sum(map_in_threads(one, by_key.items(), parallelism, "seamark-copy"))
+        for manifest in reversed(new):
+            data = catalog.raw(manifest.checkpoint_id)
+            if data is None:
+                gone = f"state checkpoint {manifest.checkpoint_id} is gone"
+                raise DamageError(gone, where=blobs.url)
+            target.catalog.publish_bytes(manifest.checkpoint_id, data)
+            known.copied.add(manifest.checkpoint_id)
     return written
+
+
+def _require_copied(target: StatePlace, copied: Iterable[CheckpointId]) -> None:
+    """:class:`StoreUnavailableError` when the target has been pruned since they were copied."""
+    for checkpoint_id in copied:
+        if target.blobs.stat(target.paths.manifest(checkpoint_id)) is None:
+            raise StoreUnavailableError(
+                f"state checkpoint {checkpoint_id} was copied, and has been removed since",
+                where=target.blobs.url,
+                hint="The target is in use. Copy what builds on it again from the beginning.",
+            )
 
 
 def _copy_object(

@@ -27,11 +27,12 @@ from seamark.errors import (
 from seamark.state import cleanup as upkeep
 from seamark.state.catalog import Catalog
 from seamark.state.chains import LONGEST_CHAIN, Chain, Link, PartitionKey
-from seamark.state.cleanup import Removal, StatePlace, StateVerification
+from seamark.state.cleanup import Removal, StateVerification
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.state.read_states import ReadStates
 from seamark.state.reader import PartitionState, read_chain, read_chains, stream_link
+from seamark.state.removals import StatePlace
 from seamark.state.resolution import Resolution
 from seamark.state.task import PACK_BELOW, PACK_BYTES, StateTask
 from seamark.state.writer import StateWriter
@@ -121,11 +122,12 @@ class StateStore:
             raise InvalidInputError(f"checkpoint {new} is not newer than its parent {parent}")
 
         def publish(manifest: CheckpointManifestV2) -> None:
-            if parent is not None:
-                with catalog.building_on(parent):
-                    catalog.lineage(parent)  # it may have been pruned in the meantime
-            self._note_published(new)
-            catalog.publish(manifest, default_writer())
+            with catalog.keeping(new, () if parent is None else (parent,)):
+                if parent is not None:
+                    with catalog.building_on(parent):
+                        catalog.lineage(parent)  # it may have been pruned in the meantime
+                self._note_published(new)
+                catalog.publish(manifest, default_writer())
 
         return StateWriter(
             new,

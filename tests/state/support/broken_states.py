@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from seamark.state import catalog, store, task, writer
+from seamark.state import catalog, removals, store, task, writer
 from seamark.state import cleanup as upkeep
 from seamark.state import reader as reading
 from seamark.state.catalog import Catalog
 from seamark.state.chains import Chain
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, state_path
 from seamark.state.reader import PartitionState
+from seamark.state.removals import StatePlace, objects_of
 from seamark.state.store import StateStore
 from seamark.state.task import StateTask
 from seamark.state.writer import StateWriter
@@ -232,26 +233,32 @@ def any_path_is_followed(patch: pytest.MonkeyPatch) -> None:
 # upkeep
 
 
+def _take(
+    place: StatePlace, doomed: Sequence[CheckpointId], is_needed: Callable[[str], bool]
+) -> None:
+    removals.remove(place, doomed[::-1], place.catalog.load_listed(), is_needed)
+
+
 @breaks("prune_keeps_what_rebases_refer_to", "delete_leaves_what_a_rebase_refers_to")
 def removal_ignores_references(patch: pytest.MonkeyPatch) -> None:
-    remove = upkeep._remove
+    remove = removals.remove
 
-    def without(blobs: Any, paths: Any, doomed: Any, is_needed: Any) -> None:
-        remove(blobs, paths, doomed, lambda _: False)
+    def without(place: Any, doomed: Any, loaded: Any, is_needed: Any) -> Any:
+        return remove(place, doomed, loaded, lambda _: False)
 
-    patch.setattr(upkeep, "_remove", without)
+    patch.setattr(upkeep, "remove", without)
 
 
 @breaks(
     "prune_keeps_the_parents_of_what_it_keeps", "prune_across_a_rebase_loses_nothing_of_a_chain"
 )
 def prune_ignores_parents(patch: pytest.MonkeyPatch) -> None:
-    def prune(place: upkeep.StatePlace, keep: int) -> int:
+    def prune(place: StatePlace, keep: int) -> int:
         ids = place.catalog.ids()
         doomed, kept = ids[:-keep], ids[-keep:]
         manifests = [m for i in kept if (m := place.catalog.load(i))]
-        needed = {key for m in manifests for key in upkeep.objects_of(m, place.paths)}
-        upkeep._remove(place.blobs, place.paths, doomed, needed.__contains__)
+        needed = {key for m in manifests for key in objects_of(m, place.paths)}
+        _take(place, doomed, needed.__contains__)
         return len(doomed)
 
     patch.setattr(upkeep, "prune", prune)
@@ -259,9 +266,9 @@ def prune_ignores_parents(patch: pytest.MonkeyPatch) -> None:
 
 @breaks("prune_counts_only_whole_checkpoints", "prune_with_nothing_whole_removes_nothing")
 def prune_counts_everything(patch: pytest.MonkeyPatch) -> None:
-    def prune(place: upkeep.StatePlace, keep: int) -> int:
+    def prune(place: StatePlace, keep: int) -> int:
         doomed = place.catalog.ids()[:-keep]
-        upkeep._remove(place.blobs, place.paths, doomed, lambda _: False)
+        _take(place, doomed, lambda _: False)
         return len(doomed)
 
     patch.setattr(upkeep, "prune", prune)
@@ -269,11 +276,9 @@ def prune_counts_everything(patch: pytest.MonkeyPatch) -> None:
 
 @breaks("delete_refuses_a_parent")
 def delete_takes_parents(patch: pytest.MonkeyPatch) -> None:
-    def delete(
-        place: upkeep.StatePlace, doomed: Iterable[CheckpointId]
-    ) -> Iterator[upkeep.Removal]:
+    def delete(place: StatePlace, doomed: Iterable[CheckpointId]) -> Iterator[upkeep.Removal]:
         for checkpoint_id in doomed:
-            upkeep._remove(place.blobs, place.paths, [checkpoint_id], lambda _: False)
+            _take(place, [checkpoint_id], lambda _: False)
             yield checkpoint_id, None
 
     patch.setattr(upkeep, "delete_each", delete)
@@ -311,7 +316,7 @@ def clean_up_passes_over_damage(patch: pytest.MonkeyPatch) -> None:
 
 @breaks("a_damaged_checkpoint_is_not_copied", "damage_at_the_target_is_told")
 def copies_are_not_verified(patch: pytest.MonkeyPatch) -> None:
-    def copied(source: upkeep.StatePlace, target: upkeep.StatePlace, key: str, *_: Any) -> int:
+    def copied(source: StatePlace, target: StatePlace, key: str, *_: Any) -> int:
         blob = source.blobs.read(key, 1 << 30)
         if blob and target.blobs.stat(key) is None:
             target.blobs.create(key, blob.data)
@@ -324,9 +329,7 @@ def copies_are_not_verified(patch: pytest.MonkeyPatch) -> None:
 def a_copy_begins_with_manifests(patch: pytest.MonkeyPatch) -> None:
     copy = upkeep.copy
 
-    def copied(
-        source: upkeep.StatePlace, target: upkeep.StatePlace, new: Any, done: Any, **kw: Any
-    ) -> int:
+    def copied(source: StatePlace, target: StatePlace, new: Any, done: Any, **kw: Any) -> int:
         for manifest in source.catalog.lineage(new):
             data = source.catalog.raw(manifest.checkpoint_id)
             target.catalog.publish_bytes(manifest.checkpoint_id, data or b"")

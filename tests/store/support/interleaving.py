@@ -33,10 +33,10 @@ class Seat(Blobs):
         self.locks_held = 0
         self._calls = 0
         self._at = 0
-        self._visitor: Callable[[], None] | None = None
+        self._visitor: Callable[[], object] | None = None
         self._waits = waits
 
-    def arm(self, at: int, visitor: Callable[[], None]) -> None:
+    def arm(self, at: int, visitor: Callable[[], object]) -> None:
         """Let ``visitor`` in before the ``at``-th call from here on, or as soon after as it can."""
         self._calls = 0
         self._at, self._visitor = at, visitor

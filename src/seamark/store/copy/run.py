@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from seamark._common.text import default_writer
 from seamark.blobs.conditional_writes import Taken, create_once
@@ -36,6 +36,8 @@ from seamark.store.object_transfer import transfer_object
 from seamark.store.owner import Owner, with_pins
 from seamark.store.parts import StoreParts
 from seamark.store.validation import CheckpointKind, KnownCheckpoints
+
+_THERE: Final = ("copied", "there already")
 
 
 def copy_checkpoints(
@@ -94,8 +96,10 @@ def copy_checkpoints(
     source.plans.copy_to(target.plans, mine.timeline)  # those that came meanwhile
     _refuse_rolled_back(source, plan)
     written = [i for i, result in done.items() if result.outcome == "copied"]
-    _verify(target, written)
-    present = {i for i, result in done.items() if not _is_missing(result)}
+    for checkpoint_id in _pruned_since(target, written):
+        why = "pruned in the target while it was being copied"
+        done[checkpoint_id] = CopyResult(checkpoint_id, "pruned there", why=why)
+    present = {i for i, result in done.items() if result.outcome in _THERE}
     pins = {name: plan.source.pins[name] for name, i in plan.pins.items() if i in present}
     if pins:
         # all in one write: owner.json is as large as they are many
@@ -239,18 +243,24 @@ def _refuse_unusable(manifest: CheckpointManifest) -> None:
         raise DamageError("; ".join(problems))
 
 
-def _verify(target: CheckpointStore, written: list[int]) -> None:
-    """Read back all that was written, each byte once."""
+def _pruned_since(target: CheckpointStore, written: list[int]) -> list[int]:
+    """Read back all that was written, each byte once; those that the target has pruned since."""
     owner, known = target.owner(), KnownCheckpoints()
-    examine = target._parts.validator.examine
+    parts = target._parts
+    pruned = []
     for checkpoint_id in written:
-        examined = examine(checkpoint_id, owner, read_state="once", known=known)
-        if examined.kind is not CheckpointKind.CHECKPOINT:
+        examined = parts.validator.examine(checkpoint_id, owner, read_state="once", known=known)
+        if examined.kind is CheckpointKind.CHECKPOINT:
+            continue
+        if is_pruned(parts.manifests, parts.ownership, checkpoint_id):
+            pruned.append(checkpoint_id)
+        else:
             raise DamageError(
                 f"checkpoint {checkpoint_id} was copied and does not read back",
                 where=f"{target.url}: {'; '.join(examined.result.damage)}",
                 hint="Is the target's disk sound? Look with 'seamark verify'.",
             )
+    return pruned
 
 
 class CopyCallback(Protocol):

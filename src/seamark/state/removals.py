@@ -1,0 +1,93 @@
+"""Removing state checkpoints while other processes publish new ones.
+
+One that is published meanwhile may need what goes. So whoever publishes says first what the new one
+needs, and then sees that it is there (:meth:`Catalog.keeping`). A removal takes manifests first.
+Then it looks for what is needed by now, puts that back, and removes objects last. So of the two at
+least one sees the other.
+
+Tests: ``tests/state/test_removals_beside_writers.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from seamark.blobs.contract import Blobs
+from seamark.errors import DamageError
+from seamark.state.catalog import Catalog
+from seamark.state.chains import links_of
+from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.state.reader import key_of
+
+Loaded = Mapping[CheckpointId, CheckpointManifestV2 | DamageError]
+
+
+class StatePlace(NamedTuple):
+    """One state store's backend, names and manifests."""
+
+    blobs: Blobs
+    paths: CheckpointPaths
+    catalog: Catalog
+
+
+def readable(loaded: Loaded) -> dict[CheckpointId, CheckpointManifestV2]:
+    """Those whose manifests are not damaged."""
+    return {i: m for i, m in loaded.items() if isinstance(m, CheckpointManifestV2)}
+
+
+def objects_of(manifest: CheckpointManifestV2, paths: CheckpointPaths) -> set[str]:
+    """The keys of all objects that a manifest names, wherever they were written."""
+    return {key_of(link, paths) for _, link in links_of(manifest)}
+
+
+def remove(
+    place: StatePlace,
+    doomed: Sequence[CheckpointId],
+    loaded: Loaded,
+    is_needed: Callable[[str], bool],
+) -> set[CheckpointId]:
+    """Remove checkpoints in this order, children before parents; those that are gone now.
+
+    ``loaded`` is what there was when they were chosen. Then all objects of theirs go that are not
+    needed, neither by those that stay nor by one that was published since.
+    """
+    blobs, paths, catalog = place
+    going = _unless_needed(doomed, loaded, *_news(catalog, loaded))
+    for checkpoint_id in going:
+        blobs.delete_durably([paths.manifest(checkpoint_id)])
+    wanted, came = _news(catalog, loaded)
+    gone = _unless_needed(going, loaded, wanted, came)
+    back = readable({i: loaded[i] for i in set(going).difference(gone)})
+    for checkpoint_id in sorted(back):  # parents before children
+        catalog.put_back(back[checkpoint_id])
+    new = readable(came)
+    if len(new) < len(came):
+        return set(gone)  # nobody knows which objects a damaged one needs
+    staying = (*new.values(), *back.values())
+    named = set[str]().union(*(objects_of(manifest, paths) for manifest in staying))
+    for checkpoint_id in gone:
+        entries = blobs.entries(paths.checkpoint_dir(checkpoint_id))
+        keys = [entry.key for entry in entries]
+        blobs.delete([key for key in keys if key not in named and not is_needed(key)])
+    return set(gone)
+
+
+def _news(catalog: Catalog, loaded: Loaded) -> tuple[set[CheckpointId], Loaded]:
+    """What others are about to need, and what was published since those were loaded."""
+    wanted = catalog.wanted()  # first: what is not wanted any more is published by then
+    return wanted, catalog.load_all(i for i in catalog.ids() if i not in loaded)
+
+
+def _unless_needed(
+    doomed: Sequence[CheckpointId], loaded: Loaded, wanted: set[CheckpointId], came: Loaded
+) -> list[CheckpointId]:
+    """Those that neither new nor wanted ones build on."""
+    line = {i: m.parent_id for i, m in readable(loaded).items()}
+    needed: set[CheckpointId] = set()
+    for first in (*wanted, *(new.parent_id for new in readable(came).values())):
+        at = first
+        while at is not None and at in line and at not in needed:
+            needed.add(at)
+            at = line[at]
+    return [i for i in doomed if i not in needed]
