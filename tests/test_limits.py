@@ -186,7 +186,10 @@ def test_a_snapshot_and_its_changes_are_not_all_unpacked_to_be_compared() -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_torn", [False, True])
-def test_small_files_of_very_many_records_are_not_all_read(tmp_path: Path, is_torn: bool) -> None:
+@pytest.mark.parametrize("read_data", [False, True])
+def test_small_files_of_very_many_records_are_not_all_read(
+    tmp_path: Path, is_torn: bool, read_data: bool
+) -> None:
     make_copy(tmp_path, 3)
     file = lz4_file(bytes(8) * 400_000 + (b"" if is_torn else _END))
     for number in range(30):
@@ -198,7 +201,7 @@ def test_small_files_of_very_many_records_are_not_all_read(tmp_path: Path, is_to
         offsets = tmp_path / f"offsets/{batch}"
         offsets.write_text(offsets.read_text().replace('"2"', '"30"'))
     with bounded_memory():
-        assert looked_at(tmp_path).unread >= 85
+        assert looked_at(tmp_path, read_data=read_data).unread >= 85
 
 
 def test_the_lineage_of_a_changelog_is_read_however_large_the_rest_is() -> None:
@@ -715,7 +718,7 @@ def test_the_metadata_of_a_rocksdb_snapshot_costs_what_is_stored_of_it(unit: str
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("metadata", f'v1\n{{"sstFiles":[],"others":[{many}]}}')
-    with bounded_memory(), pytest.raises(DamageError, match="larger than any can be"):
+    with bounded_memory(), pytest.raises(DamageError, match="more than any snapshot"):
         needed_ssts(out.getvalue())
 
 

@@ -54,8 +54,15 @@ ZIP_METADATA_FLOOR: Final = MIB // 4
 times its size if that is larger, and never to more than the first."""
 
 LARGEST_ZIP_PLAIN: Final = 128 * MIB
-"""What all files inside a RocksDB snapshot unpack to, at most; the large ones are stored next to
-it. It is :data:`UNPACKED_FLOOR`, or :data:`UNPACKED_RATIO` times the snapshot if that is larger."""
+ZIP_PLAIN_RATIO: Final = 128
+"""What all files inside a RocksDB snapshot unpack to: never more than the first; the large ones are
+stored next to it. It is :data:`ZIP_METADATA_FLOOR`, or so many times the snapshot if that is
+larger: options repeat themselves for each column family, and shrink by about 100."""
+
+LARGEST_KEPT_ZIP: Final = MIB // 16
+MOST_KEPT_ZIPS: Final = 16
+"""What such a snapshot says is asked several times, and each time all of it is unpacked. For as
+many of the last ones as that, none of them larger than the first, it is remembered."""
 
 MOST_MISSING_NAMED: Final = 100
 """Missing files of one snapshot, or partitions of one checkpoint, that are named one by one."""
@@ -269,7 +276,7 @@ def largest_zip_metadata(stored: int) -> int:
 
 def largest_zip_plain(stored: int) -> int:
     """What all files inside a RocksDB snapshot may unpack to."""
-    return min(LARGEST_ZIP_PLAIN, largest_unpacked(stored))
+    return min(LARGEST_ZIP_PLAIN, max(ZIP_METADATA_FLOOR, ZIP_PLAIN_RATIO * stored))
 
 
 def most_records(stored: int) -> int:

@@ -52,9 +52,28 @@ def test_what_spark_has_written_is_found() -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_no_more_than_asked_for_is_held(method: int) -> None:
-    data = zipped(("a", bytes(1 << 20)), ("metadata", b"x" * 5000), ("b", b""), method=method)
+    data = zipped(("a", bytes(1 << 17)), ("metadata", b"x" * 5000), ("b", b""), method=method)
     assert file_in_zip(data, "metadata", MOST) == b"x" * 5000
     assert file_in_zip(data, "metadata", 10) == b"x" * 11
+
+
+def test_options_of_very_many_column_families_are_not_too_much() -> None:
+    options = "".join(
+        f'[CFOptions "state{number}"]\n'
+        + "".join(f"  option_{line}={line * line}\n" for line in range(250))
+        for number in range(500)
+    )
+    data = zipped(
+        ("OPTIONS-000009", options.encode()), ("metadata", b"x"), method=zipfile.ZIP_DEFLATED
+    )
+    assert len(options) > 50 * len(data)
+    assert file_in_zip(data, "metadata", MOST) == b"x"
+
+
+def test_a_snapshot_unpacks_to_little_more_than_its_size() -> None:
+    data = zipped(("a", bytes(1 << 20)), ("metadata", b"x"), method=zipfile.ZIP_DEFLATED)
+    with pytest.raises(ValueError, match="more than any snapshot"):
+        file_in_zip(data, "metadata", MOST)
 
 
 def hidden_between() -> bytes:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seamark import limits
 from seamark.errors import DamageError
 from seamark.manifest import (
     NAMED_FIELDS,
@@ -24,6 +25,22 @@ from tests.manifest.support.documents import FIELDS, SMALLEST, read, refused
 
 
 class TestHostileDocuments:
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"sink_commit_statuses": {"lake": "x" * 100_000}},
+            {"sink_commit_statuses": {"lake": {"x" * 100_000: 1}}},
+            {"sink_epochs": {"x" * 100_000: -1}},
+            {"source_watermarks": {"x" * 100_000: 2**63}},
+        ],
+    )
+    def test_what_is_wrong_does_not_repeat_all_of_a_long_value(
+        self, fields: dict[str, Any]
+    ) -> None:
+        with pytest.raises(DamageError) as raised:
+            CheckpointManifest.from_json(json.dumps({**SMALLEST, **fields}).encode())
+        assert len(raised.value.what) < limits.LONGEST_REASON + 100
+
     @pytest.mark.parametrize(
         "data",
         [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from seamark.checkpoint_dir import state_files
 from seamark.checkpoint_dir.file_logs.compactions import entry_name
 from seamark.checkpoint_dir.formats import hdfs_state
 from seamark.checkpoint_dir.formats.hdfs_state import StateChange, read_changes
@@ -17,6 +18,7 @@ from seamark.checkpoint_dir.places.directory import FileEntry
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.schema_paths import is_same_place
 from seamark.checkpoint_dir.state_files import StateFile
+from seamark.checkpoint_dir.zip_stream import file_in_zip
 from seamark.limits import LONGEST_PATH
 from seamark.native.inspect import inspection, sources
 from seamark.native.inspect.cached_listing import CachedListing
@@ -27,7 +29,15 @@ from seamark.native.inspect.operators import operators_of
 from seamark.native.inspect.replaced_files import copy_findings, strange_times
 from seamark.native.inspect.state import State, Store, _by_operator, _holes, _is_reached
 from tests.checkpoint_dir.support.directories import source_entry
-from tests.native.support.inspected import delta, looked_at, make_hdfs, make_logs, rows_of, write
+from tests.native.support.inspected import (
+    delta,
+    looked_at,
+    make_hdfs,
+    make_logs,
+    make_rocksdb,
+    rows_of,
+    write,
+)
 from tests.support.counted_lines import lines_run
 
 
@@ -133,6 +143,22 @@ def test_all_stores_are_not_gone_through_for_each_operator(tmp_path: Path) -> No
     assert stores.walks == 1
     assert [which for _, which, _ in _by_operator(stores, stores)] == [[0]] * count
     assert stores.walks == 3
+
+
+def test_what_a_snapshot_of_rocksdb_says_is_unpacked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_rocksdb(tmp_path)
+    state_files._remembered_metadata.cache_clear()
+    unpacked: list[str] = []
+
+    def counted(data: bytes, wanted: str, most: int) -> bytes:
+        unpacked.append(wanted)
+        return file_in_zip(data, wanted, most)
+
+    monkeypatch.setattr(state_files, "file_in_zip", counted)
+    assert looked_at(root, read_data=True).operators
+    assert unpacked == ["metadata"]
 
 
 def test_changes_are_read_once_for_all_snapshots_of_a_version(

@@ -19,6 +19,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from seamark import limits
+from seamark._common.text import shortened
 from seamark.errors import DamageError, FormatTooNewError
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -107,7 +109,9 @@ class DocumentReader:
         except RecursionError:
             raise DamageError(f"corrupt {self._what}: nested too deeply") from None
         except (msgspec.DecodeError, ValueError) as error:
-            raise DamageError(f"corrupt {self._what}: {error}") from None
+            # it may repeat a name or a value, however long
+            reason = shortened(str(error), limits.LONGEST_REASON)
+            raise DamageError(f"corrupt {self._what}: {reason}") from None
 
     def _gathered(self, known: tuple[Any, ...]) -> tuple[Any, ...]:
         """The named values, then the extra ones that were there as one dictionary."""

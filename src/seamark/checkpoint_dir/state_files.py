@@ -14,6 +14,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -127,15 +128,25 @@ def zip_metadata(zipped: bytes) -> bytes:
 
     What a hostile one would unpack to is never held in memory.
     """
+    is_small = len(zipped) <= limits.LARGEST_KEPT_ZIP
+    found = _remembered_metadata(zipped) if is_small else _unpacked_metadata(zipped)
+    if isinstance(found, str):
+        raise DamageError(f"not a RocksDB snapshot: {found}")
+    return found
+
+
+def _unpacked_metadata(zipped: bytes) -> bytes | str:
+    """The same, or why there is none."""
     try:
         with opened_zip(zipped) as archive:
             most = limits.largest_zip_metadata(archive.getinfo("metadata").compress_size)
         text = file_in_zip(zipped, "metadata", most)
     except ZIP_TROUBLE as error:
-        raise DamageError(f"not a RocksDB snapshot: {error}") from None
-    if len(text) > most:
-        raise DamageError("not a RocksDB snapshot: its metadata is larger than any can be")
-    return text
+        return str(error)
+    return text if len(text) <= most else "its metadata is larger than any can be"
+
+
+_remembered_metadata = lru_cache(limits.MOST_KEPT_ZIPS)(_unpacked_metadata)
 
 
 class _Sst(msgspec.Struct):

@@ -83,7 +83,7 @@ class SinkCommitStatus:
 
     def __init__(self, kind: str, message: str | None = None) -> None:
         if kind not in ("Pending", "Committed", "Failed"):
-            raise InvalidInputError(f"unknown sink commit status {kind!r}")
+            raise InvalidInputError(f"unknown sink commit status {kind[:100]!r}")
         if (kind == "Failed") != isinstance(message, str):
             raise InvalidInputError("a failed sink has a message, and only a failed one")
         object.__setattr__(self, "_kind", kind)
@@ -130,7 +130,7 @@ class SinkCommitStatus:
             return cls(value)
         if isinstance(value, Mapping) and len(value) == 1 and isinstance(value.get("Failed"), str):
             return cls.failed(value["Failed"])
-        raise InvalidInputError(f"not a sink commit status: {value!r}")
+        raise InvalidInputError(f"not a sink commit status: {repr(value)[:100]}")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("SinkCommitStatus is immutable")

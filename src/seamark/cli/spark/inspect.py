@@ -12,7 +12,8 @@
     restorable    [batches that one can roll back to]
     would_do      {action: start | next | replay | fail, batch, text}
     findings      [{code, severity: damage | warning | info, path, message, advice}]
-    unread_files  state files that were not read, without --read-data
+    unread_files  state files that were not read; with --read-data only when all of them have far
+                  more rows than files of that size do
 """
 
 from __future__ import annotations
@@ -110,8 +111,10 @@ def _facts(inspection: Inspection, read_data: bool) -> Iterator[tuple[str, Cell]
     yield "roll back", _way_back(inspection)
     yield "would do", inspection.would_do.text
     yield from _findings(inspection)
-    if inspection.unread and not read_data:
-        yield "not read", f"{inspection.unread} state files; --read-data reads them too"
+    if inspection.unread:
+        why = "they have far more rows than files of that size do"
+        how = f": {why}" if read_data else "; --read-data reads them too"
+        yield "not read", f"{inspection.unread} state files{how}"
 
 
 def _batches(inspection: Inspection) -> str:

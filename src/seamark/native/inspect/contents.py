@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,7 +56,7 @@ class ReadState:
     """Whether a file of changes changes nothing; absent for files without rows of their own."""
     findings: list[Finding] = field(default_factory=list)
     unread: int = 0
-    """Files that were too many or too large to read."""
+    """Files that were too many or too large to read, or whose rows were too many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +87,7 @@ def read_state(
     chosen = _chosen(listing, state, needed, read_data, learned)
     knows_codec = conf.get(_CODEC, "") in ("lz4", "zstd", "snappy", "lzf")
     records, most = 0, limits.most_records(listing.size_of(chosen))
-    # the rows of one file at a time: a small file may hold very many
-    turn: AbstractContextManager[object] = nullcontext() if read_data else threading.Lock()
+    turn = threading.Lock()  # the rows of one file at a time: a small file may hold very many
 
     def one(path: str) -> _FileCheck:
         data = listing.data(path)
@@ -106,7 +104,7 @@ def read_state(
             )
         nonlocal records
         with turn:
-            if records > most and not read_data:
+            if records > most:
                 return _FileCheck(path=path, findings=tuple(problems), is_unread=True)
             changes, is_void, problem = _rows(path, data, is_needed, knows_codec)
             # what cannot be read has taken its time as well
