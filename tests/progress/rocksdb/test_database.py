@@ -87,8 +87,8 @@ def test_a_session_that_clears_is_taken_over_as_a_file_with_what_it_clears(
         assert dict(reader.items("viewer")) == {b"a": b"another space"}
 
 
-class Between:
-    """A database that does something between a file's being taken over and the write after it."""
+class Around:
+    """A database that does something right before and right after it takes a file over."""
 
     def __init__(self, real: Any, what: Callable[[], None]) -> None:
         self._real, self._what = real, what
@@ -96,14 +96,15 @@ class Between:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def put(self, *arguments: Any) -> None:
+    def ingest_external_file(self, *arguments: Any) -> None:
         self._what()
-        self._real.put(*arguments)
+        self._real.ingest_external_file(*arguments)
+        self._what()
 
 
 @pytest.mark.usefixtures("_files_from_a_kilobyte_on")
 @pytest.mark.parametrize("clear", [False, True])
-def test_a_reader_sees_no_mixture_in_the_middle_of_taking_a_file_over(
+def test_a_reader_sees_no_mixture_around_the_taking_over_of_a_file(
     url: str, clear: bool
 ) -> None:
     saw = []
@@ -118,9 +119,9 @@ def test_a_reader_sees_no_mixture_in_the_middle_of_taking_a_file_over(
                 assert seen(fresh) == saw[-1], "both see all of it or nothing"
 
         primary = cast(Any, store)._ledger._database
-        primary._rdict = Between(primary._rdict, look)
+        primary._rdict = Around(primary._rdict, look)
         write(store, 3, LARGE)
-        assert saw == [3]
+        assert saw == [2, 3]
         assert seen(reader) == 3
 
 
@@ -237,3 +238,89 @@ def test_a_reader_that_comes_while_the_writer_starts_tries_once_more(
         with open_progress(url, read_only=True) as reader:
             assert seen(reader) == 1
         assert not failures
+
+
+# what the writer's RocksDB does to its files
+
+
+FILES = (
+    "flush write compact",  # the reader has older rows in memory than there are in files
+    "start write compact",
+    "compact write flush compact",
+    "flush write look write compact start",
+    "write flush large compact look write start",
+    "large write large look compact large start",
+)
+
+
+@pytest.mark.usefixtures("_files_from_a_kilobyte_on")
+@pytest.mark.parametrize("steps", FILES)
+def test_I2_a_reader_sees_the_newest_rows_whatever_the_writer_does_to_its_files(
+    url: str, steps: str
+) -> None:
+    number = 1
+    writer = open_progress(url)
+    write(writer, number, 10)
+    with open_progress(url, read_only=True) as reader:
+        assert seen(reader) == number
+        for step in steps.split():
+            if step in ("write", "large"):
+                number += 1
+                write(writer, number, 2 * LARGE if step == "large" else 10)
+            elif step == "look":
+                assert seen(reader) == number
+            elif step == "start":
+                writer.close()
+                writer = open_progress(url)
+            elif step == "flush":
+                rocksdb_of(writer).flush()
+            else:
+                rocksdb_of(writer).compact_range(None, None)
+        assert seen(reader) == number
+        assert seen(reader) == number, "also at the second look"
+    writer.close()
+
+
+def rocksdb_of(store: SourceCheckpointStore) -> Any:
+    return cast("Any", store)._ledger._database._rdict
+
+
+def test_I2_files_that_change_while_a_reader_opens_them_are_read_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, changes = database.Secondary._opened, list[int]()
+    with open_progress(url) as writer, open_progress(url, read_only=True) as reader:
+        write(writer, 1, 10)
+        rocksdb_of(writer).flush()
+
+        def changed_meanwhile(self: database.Secondary) -> Any:
+            found = opened(self)
+            if len(changes) < 5:  # more often than a failure is tried again
+                changes.append(len(changes) + 2)
+                write(writer, changes[-1], 10)
+                rocksdb_of(writer).compact_range(None, None)
+            return found
+
+        monkeypatch.setattr(database.Secondary, "_opened", changed_meanwhile)
+        assert seen(reader) == 6
+        assert changes == [2, 3, 4, 5, 6]
+
+
+def test_a_reader_of_files_that_never_stay_the_same_says_so(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = database.Secondary._opened
+    monkeypatch.setattr(database, "_PATIENCE", 0.1)
+    with open_progress(url) as writer, open_progress(url, read_only=True) as reader:
+        write(writer, 1, 10)
+
+        def always_changed(self: database.Secondary) -> Any:
+            found = opened(self)
+            write(writer, 2, 10)
+            rocksdb_of(writer).flush()
+            return found
+
+        monkeypatch.setattr(database.Secondary, "_opened", always_changed)
+        rocksdb_of(writer).flush()
+        with pytest.raises(StoreUnavailableError, match="changed at every look"):
+            reader.get("view", b"a")

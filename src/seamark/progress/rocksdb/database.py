@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
-from seamark._common.files import a_link, make_folders
+from seamark._common.files import a_link, make_folders, read_file
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
     from rocksdict import Options, Rdict, WriteBatch
 
 _INGESTED: Final = "ingest-"
-_TOUCHED: Final = b"seamark_ingested"
 _TRIES: Final = 3
+_PATIENCE: Final = 10.0
+_LONGEST_NAME: Final = 255
+
+Manifest = tuple[str, int, int]
+"""The name, inode and size of the list of a database's files."""
 
 
 class DatabaseSnapshot:
@@ -157,9 +162,6 @@ class Primary:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(path)
-            # other readers notice the file at once, but answer single keys from what they
-            # have in memory until the next write comes along
-            self._rdict.put(_TOUCHED, path[-32:].encode())
 
     def close(self) -> None:
         for snapshot in list(self._snapshots):
@@ -180,6 +182,7 @@ class Secondary:
         self._snapshots: WeakSet[DatabaseSnapshot] = WeakSet()
         self._looking = threading.Lock()
         self._rdict: Rdict | None = None
+        self._opened_with: Manifest | None = None
         try:
             self._caught_up().end()  # which tries again beside a writer that just starts
         except BaseException:
@@ -221,25 +224,54 @@ class Secondary:
         return stored_bytes(self._path)
 
     def _caught_up(self) -> DatabaseSnapshot:
-        for left in reversed(range(_TRIES + 1)):
+        """What the writer has committed.
+
+        RocksDB catches up rightly with the writer's log only. When the list of files has changed,
+        it may leave out a file that the writer has removed meanwhile, or prefer what it has read
+        from the log to newer rows in a file, and says nothing. So a changed list, the manifest, is
+        read by opening the database again. The writer writes to it before it removes anything: what
+        was read while it stayed the same is whole.
+        """
+        deadline, failures = time.monotonic() + _PATIENCE, 0
+        while True:
             try:
+                manifest = self._manifest()
+                if manifest != self._opened_with:
+                    self._forget()
                 if self._rdict is None:
                     self._rdict = self._opened()
                 with translate_rocksdb_errors(self._path):
                     self._rdict.try_catch_up_with_primary()
-                    return DatabaseSnapshot(self._rdict, self._path)
-            except SeamarkError:
-                # the writer may have removed a file between our reading its name and opening it,
-                # also while we open the database again
+                    snapshot = DatabaseSnapshot(self._rdict, self._path)
+                if self._manifest() == manifest:
+                    self._opened_with = manifest
+                    return snapshot
+                snapshot.end()
                 self._forget()
-                if not left:
+            except SeamarkError:
+                self._forget()
+                failures += 1
+                if failures > _TRIES:
                     raise
-        raise AssertionError("not reached")
+            if time.monotonic() > deadline:
+                raise StoreUnavailableError(
+                    f"the files of the progress store changed at every look for {_PATIENCE:g} s",
+                    where=self._path,
+                    hint="Does its writer stop and start over and over? Try again later.",
+                )
+
+    def _manifest(self) -> Manifest:
+        """Distinguishes the list of the database's files from any list before or after."""
+        with translate_rocksdb_errors(self._path):
+            name = read_file(self._path, "CURRENT", _LONGEST_NAME).decode("ascii").strip()
+            stat = os.stat(f"{self._path}/{name}")
+        return name, stat.st_ino, stat.st_size
 
     def _forget(self) -> None:
         if self._rdict is not None:
             self._rdict.close()
             self._rdict = None
+        self._opened_with = None
 
     def close(self) -> None:
         for snapshot in list(self._snapshots):

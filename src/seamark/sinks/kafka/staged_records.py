@@ -11,11 +11,11 @@ Tests: ``tests/sinks/test_kafka_records.py``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import shortened
 from seamark.errors import DamageError, RefusedError
 from seamark.limits import LONGEST_REASON
@@ -184,10 +184,24 @@ def shares_of_files(files: Sequence[StoredFile], shards: int) -> list[list[str]]
 def _batches(path: str, columns: RecordColumns) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    with open(os.fspath(path), "rb") as file:
+    with _opened(path) as file:
         parquet = pq.ParquetFile(file)
         _require_declared(parquet.schema_arrow.names, columns, path)
         yield from parquet.iter_batches(_ROWS)
+
+
+def _opened(path: str) -> BinaryIO:
+    """:class:`DamageError` when the file is gone, as after a commit by another process."""
+    with translate_os_errors("reading", path):
+        try:
+            return open(path, "rb")
+        except FileNotFoundError:
+            raise DamageError(
+                "staged rows are gone that were there a moment ago",
+                where=path,
+                hint="Restore the folder from a copy, or roll the pipeline back to the epoch "
+                "before.",
+            ) from None
 
 
 def _require_declared(names: Sequence[str], columns: RecordColumns, path: str) -> None:
