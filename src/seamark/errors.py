@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+from seamark._control_characters import escape_controls
 from seamark._redaction import redacted
 
 
@@ -42,7 +43,9 @@ class SeamarkError(Exception):
         super().__init__(self.what)
 
     def __str__(self) -> str:
-        return "\n  ".join(part for part in (self.what, self.where, self.hint) if part)
+        parts = (part for part in (self.what, self.where, self.hint) if part)
+        # a traceback shows it as it is, and names may come from anybody's store
+        return escape_controls("\n  ".join(parts), lines=True)
 
     def as_value(self) -> Self:
         """Itself, to be kept: without the frames that it was raised in, and what they had read."""

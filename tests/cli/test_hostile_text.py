@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
 from seamark import ConnectorCheckpoint, open_store
-from seamark._common.control_characters import escape_controls
+from seamark._control_characters import escape_controls
 from seamark.cli.app import run
 from seamark.cli.error_report import error_lines
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
@@ -182,3 +183,13 @@ def test_no_name_can_begin_a_line_of_its_own(
     for line in (*out.splitlines(), *err.splitlines()):
         # what an error quotes stands deeper than its own parts
         assert not line.removeprefix("  ").startswith("FORGED"), line
+
+
+def test_a_traceback_shows_names_of_a_store_and_obeys_none() -> None:
+    try:
+        raise DamageError(f"the sink {OBEYED} is gone", where=f"a{OBEYED}", hint="Restore it.")
+    except DamageError as error:
+        shown = "".join(traceback.format_exception(error))
+    assert is_harmless(shown)
+    assert "\\x1b[2J" in shown
+    assert "\n  Restore it." in shown

@@ -9,7 +9,7 @@ import logging
 import sys
 import traceback
 
-from seamark._common.control_characters import escape_controls
+from seamark._control_characters import escape_controls
 
 
 class _SteadyLogger(logging.Logger):

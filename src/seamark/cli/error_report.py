@@ -15,8 +15,8 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
-from seamark._common.control_characters import escape_controls
 from seamark._common.os_errors import system_refusal
+from seamark._control_characters import escape_controls
 from seamark._redaction import storage_option_redactor
 from seamark.cli.commands import Settings
 from seamark.cli.layout import wrapped

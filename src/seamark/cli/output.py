@@ -17,8 +17,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from seamark._common.control_characters import escape_controls, escape_controls_in_json
 from seamark._common.progress_bars import Advance, progress_bar_on
+from seamark._control_characters import escape_controls, escape_controls_in_json
 from seamark._redaction import redacted_document, storage_option_redactor
 from seamark.cli.commands import settings
 from seamark.reports import document

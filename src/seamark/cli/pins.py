@@ -6,8 +6,8 @@ import shlex
 
 import click
 
-from seamark._common.control_characters import escape_controls
 from seamark._common.text import time_text
+from seamark._control_characters import escape_controls
 from seamark.cli.commands import PLACE, Command, duration
 from seamark.cli.layout import print_paragraph
 from seamark.cli.output import Document, print_answer, print_hint

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from seamark._common.control_characters import escape_controls
+from seamark._control_characters import escape_controls
 from seamark._redaction import storage_option_redactor
 
 _STANDARD: Final = 2  # the highest of their descriptors

@@ -18,7 +18,6 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
-from seamark._common.control_characters import escape_controls
 from seamark._common.text import (
     age_text,
     elapsed_text,
@@ -29,6 +28,7 @@ from seamark._common.text import (
     size_text,
     time_text,
 )
+from seamark._control_characters import escape_controls
 from seamark._redaction import DEEPEST, TOO_DEEP, redacted_document
 from seamark._version import __version__
 from seamark.ui.bounds import LONGEST_TEXT, MOST_CELLS, MOST_MEMBERS, MOST_ROWS

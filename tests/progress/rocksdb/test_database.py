@@ -104,9 +104,7 @@ class Around:
 
 @pytest.mark.usefixtures("_files_from_a_kilobyte_on")
 @pytest.mark.parametrize("clear", [False, True])
-def test_a_reader_sees_no_mixture_around_the_taking_over_of_a_file(
-    url: str, clear: bool
-) -> None:
+def test_a_reader_sees_no_mixture_around_the_taking_over_of_a_file(url: str, clear: bool) -> None:
     saw = []
     with open_progress(url) as store, open_progress(url, read_only=True) as reader:
         write(store, 1, 1)

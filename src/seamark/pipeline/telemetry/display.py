@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from seamark._common.control_characters import escape_controls, escape_controls_in_json
 from seamark._common.logs import logger_named
 from seamark._common.progress_bars import Advance, progress_bar_on
 from seamark._common.text import grouped, phase_text, seconds_text, size_text
+from seamark._control_characters import escape_controls, escape_controls_in_json
 from seamark.pipeline.telemetry.reports import (
     TEXT_COLUMN,
     WIDTH,

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from seamark._common.control_characters import escape_controls
 from seamark._common.text import seconds_text
+from seamark._control_characters import escape_controls
 
 WIDTH: Final = 80
 _HEADLINE_WIDTH: Final = 60
