@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from harness import Row, in_milliseconds, interleaved, options, ratio, scratch, show
+from harness import Row, in_milliseconds, interleaved, options, ratio, scratch, seconds, show
 from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.progress import SourceCheckpointStore, open_progress
 from tests.support.databases import redis_server
@@ -61,6 +61,43 @@ def on_rocksdb(folder: Path, rounds: int) -> list[Row]:
     return [Row(what, label, ratio(times["ours"], times["bare"]), 1.2)]
 
 
+def beside_a_writer(folder: Path, rounds: int) -> list[Row]:
+    """What a reader's look costs: after a write, and after RocksDB has made a new file."""
+    from rocksdict import AccessType, Options, Rdict
+
+    path = f"{folder}/read"
+    with open_progress(f"rocksdb://{path}") as writer:
+        write = session_of(writer)
+        for _ in range(200):
+            write()
+        made: Any = writer
+        rocksdb = made._ledger._database._rdict
+        access = AccessType.secondary(f"{folder}/bare-reader")
+        bare: Any = Rdict(path, Options(raw_mode=True), access_type=access)
+        with open_progress(f"rocksdb://{path}", read_only=True) as reader:
+
+            def bare_look() -> None:
+                bare.try_catch_up_with_primary()
+                bare.get(b"data:totals\x00" + KEYS[0])
+
+            def look() -> None:
+                reader.get("totals", KEYS[0])
+
+            times: dict[str, list[float]] = {"bare": [], "log": [], "files": []}
+            for _ in range(rounds // 4):
+                write()
+                times["bare"].append(seconds(bare_look))
+                times["log"].append(seconds(look))
+                rocksdb.flush()
+                times["files"].append(seconds(look))
+    label = f"bare reader that catches up ({in_milliseconds(times['bare'])})"
+    what = "RocksDB: a look at one key, after"
+    return [
+        Row(f"{what} a session", label, ratio(times["log"], times["bare"]), 1.5),
+        Row(f"{what} a new file", "-", statistics.median(times["files"]) * 1000, 50, " ms"),
+    ]
+
+
 def on_redis() -> list[Row]:
     """Round trips: how often the client sends before it has to wait."""
     from redis.connection import AbstractConnection
@@ -99,12 +136,12 @@ def in_an_epoch(folder: Path, rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    """Measure all three."""
+    """Measure all four."""
     given = options(__doc__)
     rounds = 50 if given.quick else 400
     with scratch(given.directory) as folder:
-        rows = on_rocksdb(folder, rounds) + on_redis() + in_an_epoch(folder, rounds)
-        show("Progress", rows)
+        rows = on_rocksdb(folder, rounds) + beside_a_writer(folder, rounds)
+        show("Progress", rows + on_redis() + in_an_epoch(folder, rounds))
 
 
 if __name__ == "__main__":
