@@ -273,7 +273,7 @@ class Coordinator:
             placed,
             committables=committables,
             already=already,
-            digests=self._sinks.digests.results(),
+            digests=self._sinks.digests,
             inputs=epoch_inputs(epoch, self.history.newest),
             next_watermark=next_watermark,
             reached=query.watermarks,
