@@ -114,7 +114,7 @@ def test_an_epoch_whose_checkpoint_was_damaged_runs_on_its_plan_or_not_at_all(
     add_file(tmp_path, 3)
     plans = tmp_path / "store" / "plans"
     plans.rename(tmp_path / "lost")
-    with pytest.raises(LineageError, match="epoch 3 was decided before"):
+    with pytest.raises(LineageError, match="epoch 3 may have been decided before"):
         pipeline(spark, tmp_path, as_delta(table)).run()
     (tmp_path / "lost").rename(plans)
     pipeline(spark, tmp_path, as_delta(table)).run()
@@ -132,7 +132,7 @@ def test_an_epoch_after_one_that_has_its_plan_is_not_planned_anew_when_both_chec
     add_file(tmp_path, 3)
     [last] = (tmp_path / "store" / "plans").glob("*-000003.json")
     last.rename(tmp_path / "lost.json")
-    with pytest.raises(LineageError, match="epoch 3 was decided before"):
+    with pytest.raises(LineageError, match="epoch 3 may have been decided before"):
         pipeline(spark, tmp_path, as_delta(table)).run()
     (tmp_path / "lost.json").rename(last)
     pipeline(spark, tmp_path, as_delta(table)).run()

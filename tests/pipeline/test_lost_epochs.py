@@ -29,13 +29,15 @@ def store(blobs: MemoryBlobs) -> CheckpointStore:
     return store
 
 
-def damage(blobs: MemoryBlobs, kind: str, *numbers: int) -> None:
+def damage(blobs: MemoryBlobs, kind: str, *numbers: int, cut: int | None = None) -> None:
     for number in numbers:
         keys = [e.key for e in blobs.entries("") if f"{number:06}" in e.key and kind in e.key]
         assert keys
-        blobs.delete(keys)
         for key in keys:
-            blobs.create(key, b"{")
+            blob = blobs.read(key, 1 << 20)
+            assert blob is not None
+            blobs.delete([key])
+            blobs.create(key, b"{" if cut is None else blob.data[:cut])
 
 
 def last_lost(store: CheckpointStore, chosen: int) -> int:
@@ -72,4 +74,19 @@ def test_a_second_checkpoint_of_the_chosen_epoch_has_decided_nothing_more(
     manifest = CheckpointManifest.new(6, epoch=4)
     store.save_with_state(manifest, [b"state of 6"])
     damage(blobs, "state", 6)
+    assert last_lost(store, 5) == 4
+
+
+def test_what_is_left_of_a_manifest_often_says_which_epoch_it_was(
+    store: CheckpointStore, blobs: MemoryBlobs
+) -> None:
+    damage(blobs, "manifest", 3, 4, 5, cut=-9)
+    assert last_lost(store, 2) == 4  # one epoch was saved twice
+
+
+def test_a_damaged_tombstone_has_decided_nothing(
+    store: CheckpointStore, blobs: MemoryBlobs
+) -> None:
+    CheckpointStore(blobs, ObjectLayout()).claim(pipeline="orders")
+    damage(blobs, "manifest", 6, cut=-9)
     assert last_lost(store, 5) == 4

@@ -274,9 +274,9 @@ def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> No
     for output in outputs:
         if output.sink.shows_at_once and output.sink.guarantee is Guarantee.IDEMPOTENT:
             raise LineageError(
-                f"epoch {epoch} was decided before, and its rows are not known any more",
-                where=f"{where}: its checkpoint is damaged, and no plan of it is stored. The "
-                f"function of sink {output.name!r} was called with it",
+                f"epoch {epoch} may have been decided before, and its rows are not known any more",
+                where=f"{where}: a newer checkpoint is damaged, and no plan of the epoch is "
+                f"stored. The function of sink {output.name!r} may have been called with it",
                 hint="Restore the store from a copy, or roll the pipeline back to the newest "
                 "checkpoint that is whole. That starts a new timeline; bring the function's "
                 "target back to that epoch first.",

@@ -134,6 +134,7 @@ class Recovery:
         chosen = self._chosen(walk)
         if chosen is None and self._changes.adopts:
             self._refuse_shown(timeline)
+            self._notes += self._changes.begun_by_adopted()
             chosen = self._changes.adopted()
             self._notes.append(f"adopted after batch {chosen.batch} of {self._changes.adopts}")
         check = self._checked(chosen)
@@ -239,6 +240,7 @@ class Recovery:
         if self._adopt is not None:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
             history.first_batch, what = adopted.next_batch, adopted.text
+            self._notes += self._changes.begun_by_adopted()
         else:
             mine.make()
         first = history.first_batch
