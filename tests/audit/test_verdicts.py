@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from seamark.audit.expectations import EpochRows, SinkHistory
@@ -58,6 +60,22 @@ def test_rows_that_can_only_be_counted_are_compared_by_their_number() -> None:
     assert verdict_of(shown, KNOWN).result is Result.OK
     fewer = Shown(first=1, last=1, expected=TEN, found=RowDigest(9, "0" * 32), is_counted=True)
     assert verdict_of(fewer, KNOWN).result is Result.LOST
+
+
+@pytest.mark.parametrize(("first", "last"), [(2, 2), (1, 3)])
+def test_rows_that_came_out_different_after_their_checkpoint_was_lost_are_not_called_edited(
+    first: int, last: int
+) -> None:
+    newest = replace(EPOCHS[-1], computed_again=(2,))
+    known = replace(KNOWN, epochs=(*EPOCHS[:-1], newest))
+    for found in (RowDigest(10, "c" * 32), RowDigest(9, "c" * 32)):
+        verdict = verdict_of(Shown(first=first, last=last, expected=OTHER, found=found), known)
+        assert verdict.result is Result.UNCOMPARED
+        assert "epoch 2 lost its checkpoint and was computed again" in verdict.text
+    gone = Shown(first=first, last=last, expected=OTHER, found=RowDigest.empty())
+    assert verdict_of(gone, known).result is Result.LOST
+    other = Shown(first=1, last=1, expected=TEN, found=RowDigest(10, "c" * 32))
+    assert verdict_of(other, known).result is Result.EDITED
 
 
 def test_files_that_are_proven_by_their_bytes_are_fine_whatever_their_rows_read_as() -> None:

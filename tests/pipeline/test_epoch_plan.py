@@ -26,6 +26,7 @@ from seamark.store.layout import ObjectLayout
 from seamark.store.plans import StoredPlan
 
 LEAVES = ("in",)
+FUNCTIONS = ("rows",)
 ENTRY = "sources/0/{}"
 
 
@@ -78,9 +79,9 @@ def found(
     newest: CheckpointManifest | None = None,
     leaves: tuple[str, ...] = LEAVES,
     *,
-    needed: bool = True,
+    functions: tuple[str, ...] = FUNCTIONS,
 ) -> dict[int, Plan]:
-    return stored_plans(store, history_of(store, newest), leaves, needed=needed)
+    return stored_plans(store, history_of(store, newest), leaves, functions)
 
 
 def put(store: CheckpointStore, plan: StoredPlan) -> None:
@@ -108,7 +109,7 @@ def three_epochs(store: CheckpointStore) -> list[RunningEpoch]:
     line, epochs = history_of(store), []
     for batch in range(3):
         epochs.append(epoch_of(store, batch, f"file {batch}"))
-        store_plan(store, epochs[-1], line, 0)
+        store_plan(store, epochs[-1], line, FUNCTIONS, 0)
         line.newest = decided(epochs[-1])
     return epochs
 
@@ -130,64 +131,100 @@ def test_an_epoch_whose_plan_is_gone_while_a_later_one_is_there_is_not_planned_a
     store.backend.delete([second.entry.key])
     with pytest.raises(LineageError, match="epoch 2 has no plan, and epoch 3"):
         found(store, decided(epochs[0]))
-    assert found(store, decided(epochs[0]), needed=False) == {}
+    assert found(store, decided(epochs[0]), functions=()) == {}
 
 
 def test_of_two_drivers_that_begin_an_epoch_the_second_runs_on_the_plan_of_the_first(
     store: CheckpointStore, blobs: MemoryBlobs
 ) -> None:
-    store_plan(store, epoch_of(store, 0, "a"), history_of(store), 0)
+    store_plan(store, epoch_of(store, 0, "a"), history_of(store), FUNCTIONS, 0)
     second = open_on(blobs)
     second.claim(pipeline="orders")
     line = history_of(second)
     with pytest.raises(PlanDiffers):
-        store_plan(second, epoch_of(second, 0, "a and b"), line, 0)
+        store_plan(second, epoch_of(second, 0, "a and b"), line, FUNCTIONS, 0)
     assert line.plans == {0: plan_of(0, "a")}
-    store_plan(second, epoch_of(second, 0, "a"), line, 0)
+    store_plan(second, epoch_of(second, 0, "a"), line, FUNCTIONS, 0)
     with pytest.raises(FencedError):
-        store_plan(store, epoch_of(store, 1, "b"), history_of(store), 0)
+        store_plan(store, epoch_of(store, 1, "b"), history_of(store), FUNCTIONS, 0)
 
 
 def test_a_plan_of_the_same_rows_that_was_made_at_another_time_is_not_taken_for_the_same(
     store: CheckpointStore,
 ) -> None:
     # current_timestamp() of a batch is the time of its plan
-    store_plan(store, epoch_of(store, 0, "a", at=1), history_of(store), 0)
+    store_plan(store, epoch_of(store, 0, "a", at=1), history_of(store), FUNCTIONS, 0)
     line = history_of(store)
     with pytest.raises(PlanDiffers):
-        store_plan(store, epoch_of(store, 0, "a", at=2), line, 0)
+        store_plan(store, epoch_of(store, 0, "a", at=2), line, FUNCTIONS, 0)
     assert line.plans == {0: plan_of(0, "a", at=1)}
 
 
 def test_an_epoch_that_spark_cannot_run_on_its_plan_is_refused(store: CheckpointStore) -> None:
-    store_plan(store, epoch_of(store, 0, "a"), history_of(store), 0)
+    store_plan(store, epoch_of(store, 0, "a"), history_of(store), FUNCTIONS, 0)
     line = history_of(store)
     other = epoch_of(store, 0, "b")
     with pytest.raises(PlanDiffers):
-        store_plan(store, other, line, 0)
+        store_plan(store, other, line, FUNCTIONS, 0)
     with pytest.raises(LineageError, match="cannot be run on the rows that it was started with"):
-        store_plan(store, other, line, 0)
+        store_plan(store, other, line, FUNCTIONS, 0)
 
 
 def test_a_plan_for_other_sources_asks_for_a_start_with_the_sinks_as_they_were(
     store: CheckpointStore,
 ) -> None:
-    store_plan(store, epoch_of(store, 0, "a"), history_of(store), 0)
+    store_plan(store, epoch_of(store, 0, "a"), history_of(store), FUNCTIONS, 0)
     with pytest.raises(RefusedError, match="epoch 1 was started before the pipeline was changed"):
         found(store, leaves=("in", "in"))
-    assert found(store, leaves=("in", "in"), needed=False) == {}
+    assert found(store, leaves=("in", "in"), functions=()) == {}
+
+
+def test_an_epoch_that_a_function_was_called_with_is_not_given_to_one_of_another_name(
+    store: CheckpointStore,
+) -> None:
+    epoch = epoch_of(store, 0, "a")
+    store_plan(store, epoch, history_of(store), ("a", "b"), 0)
+    for renamed in (("a", "c"), ("b",)):
+        with pytest.raises(RefusedError, match="epoch 1 was started before the pipeline was"):
+            found(store, functions=renamed)
+        with pytest.raises(RefusedError, match="may have been called with it"):
+            store_plan(store, epoch, history_of(store), renamed, 0)
+    # without functions nobody gets the rows a second time; a new one gets them once
+    for fitting in ((), ("a", "b", "c")):
+        assert found(store, functions=fitting) == {0: epoch.plan}
+    store_plan(store, epoch, history_of(store), ("a", "b", "c"), 0)
+
+
+def test_a_plan_of_an_earlier_version_does_not_say_which_functions_got_it(
+    store: CheckpointStore,
+) -> None:
+    epoch = epoch_of(store, 0, "a")
+    put(store, stored(store, epoch.plan))
+    assert found(store) == {0: epoch.plan}
+    store_plan(store, epoch, history_of(store), FUNCTIONS, 0)
+
+
+def test_the_first_epoch_without_a_plan_is_the_one_after_all_that_were_begun(
+    store: CheckpointStore,
+) -> None:
+    history = history_of(store)
+    assert history.first_unplanned == 1
+    history.plans = {0: plan_of(0, "a"), 1: plan_of(1, "b"), 3: plan_of(3, "d")}
+    assert history.first_unplanned == 3
+    history.newest = CheckpointManifest.new(1, epoch=2, batch=1)
+    assert history.first_unplanned == 3
 
 
 def test_a_plan_that_follows_another_epoch_than_now_is_refused(store: CheckpointStore) -> None:
     line = history_of(store)
     first = epoch_of(store, 0, "a")
     line.newest = decided(first)
-    store_plan(store, epoch_of(store, 1, "b"), line, 0)
+    store_plan(store, epoch_of(store, 1, "b"), line, FUNCTIONS, 0)
     again = decided(epoch_of(store, 0, "a and b"))
     with pytest.raises(LineageError, match="after a different epoch 1"):
         found(store, again)
     with pytest.raises(LineageError, match="after a different epoch 1"):
-        store_plan(store, epoch_of(store, 1, "c"), history_of(store, again), 0)
+        store_plan(store, epoch_of(store, 1, "c"), history_of(store, again), FUNCTIONS, 0)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tests.pipeline.support.workloads import (
     KINDS,
     orders,
     providers_for,
+    put_file,
     run,
     settings_of,
 )
@@ -182,6 +183,34 @@ def test_an_epoch_that_is_run_again_has_the_digest_that_it_had(
     run(spark, "windowed", "hdfs", input_folder, tmp_path, keep=100)
     after = digests_in_readable(tmp_path / "store")
     assert after == before
+
+
+def test_an_audit_does_not_call_rows_edited_that_a_second_computation_does_not_repeat(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.sql import functions as f
+
+    def run_epoch(number: int) -> None:
+        put_file(tmp_path / "in", number, [{"v": number}])
+        p = Pipeline("rows", tmp_path / "store", keep=100)
+        rows = p.source("in", spark.readStream.schema("v long").json(str(tmp_path / "in")))
+        p.sink("drawn", rows.withColumn("r", f.rand()), FileSink(tmp_path / "drawn"))
+        p.sink("plain", rows, FileSink(tmp_path / "plain"))
+        p.run()
+
+    for number in range(3):
+        run_epoch(number)
+    newest = max((tmp_path / "store" / "checkpoints").glob("checkpoint_*"))
+    (newest / "manifest.json").write_bytes(b"{")
+    run_epoch(3)
+    digests = digests_in_readable(tmp_path / "store")[4]
+    assert {name: each.computed_again for name, each in digests.items()} == {
+        "drawn": (3,),
+        "plain": (),
+    }
+    cli = Cli(capsys)
+    assert cli("audit", tmp_path / "store") == 0
+    assert "epoch 3 lost its checkpoint and was computed again" in cli.out
 
 
 def digests_in_readable(store: Path) -> dict[int, dict[str, OutputDigest]]:

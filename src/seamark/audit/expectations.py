@@ -36,6 +36,8 @@ class EpochRows:
     """What to read to see the epochs up to this one."""
     prepared: str | None = None
     """What a file sink has prepared, as the checkpoint names it."""
+    computed_again: tuple[int, ...] = ()
+    """Epochs of ``total`` of which the sink may show other rows, those of the first time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,10 @@ class SinkHistory:
     @cached_property
     def _by_epoch(self) -> dict[int, EpochRows]:
         return {each.epoch: each for each in reversed(self.epochs)}
+
+    def computed_again(self, first: int, last: int) -> int | None:
+        """An epoch among these whose digest is of a second time, after its checkpoint was lost."""
+        return next((n for n in self.newest.computed_again if first <= n <= last), None)
 
     def with_rows(self, rows: RowDigest) -> EpochRows | None:
         """The first epoch that has these rows."""
@@ -226,6 +232,7 @@ def _rows_of(manifest: CheckpointManifest, sink: str, point: object) -> EpochRow
         total=RowDigest(digest.total_rows, digest.total_digest),
         point=read_point_in(point),
         prepared=_text(committable.get("digest")),
+        computed_again=digest.computed_again,
     )
 
 

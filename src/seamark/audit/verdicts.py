@@ -114,6 +114,12 @@ def _judged(shown: Shown, known: SinkHistory) -> tuple[Result, str]:
             "the files are byte for byte those that were written; their format does not keep "
             "every value as it was"
         )
+    again = known.computed_again(shown.first, shown.last)
+    if again is not None and (found.rows or not expected.rows):
+        return Result.UNCOMPARED, (
+            f"epoch {again} lost its checkpoint and was computed again, with other rows; the sink "
+            "shows those of the first time"
+        )
     is_known = found.rows and not shown.is_counted
     other = known.with_rows(found) if is_known else None
     if other is not None and not shown.first <= other.epoch <= shown.last:

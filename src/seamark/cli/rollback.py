@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -97,7 +97,7 @@ def _show(document: Document) -> None:
             "only; the directory is rolled back by 'seamark spark rollback'."
         )
     if owner := _owner_text(document["owner"], done=document["done"]):
-        print_paragraph(owner)
+        print_paragraph(owner + (_IN_A_FUNCTION if _has_functions(document) else ""))
     if document["done"]:
         print_paragraph(
             f"Rolled back: checkpoint {document['new_id']} repeats checkpoint {document['id']} in "
@@ -109,10 +109,21 @@ def _show(document: Document) -> None:
         print_hint(f"To do it, add {' '.join(document['needs'])}.")
 
 
+# fencing is seen between two calls of a function, and not inside one
+_IN_A_FUNCTION: Final = (
+    " A function that it is inside of may still write its epoch, under a key that nothing else "
+    "has: see that the process has ended before you bring the targets of functions back."
+)
+
+
+def _has_functions(document: Document) -> bool:
+    return any(sink["kind"] == "function" for sink in document["sinks"])
+
+
 def _newest_text(document: Document) -> str:
     verb = "begins" if document["done"] else "would begin"
     text = f"It is the newest one that counts: nothing is given up, and a new timeline {verb}."
-    if any(sink["kind"] == "function" for sink in document["sinks"]):
+    if _has_functions(document):
         text += (
             " Functions may have been given later epochs: their rows come again under other keys, "
             f"so bring their targets back to epoch {document['epoch']} before the next start."

@@ -58,6 +58,9 @@ class OutputDigest(msgspec.Struct, frozen=True):
     total_digest: _RowDigest
     formula: _Id = 1
     """What made both digests: those of another formula cannot be compared with them."""
+    computed_again: tuple[_Id, ...] = ()
+    """Epochs since then that lost their checkpoint and ran again: a sink shows the rows of the
+    first time, and digests are of the second, which may have come out different."""
 
 
 class _Document(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seamark._common.checks import check_id
 from seamark.errors import DamageError, SeamarkError
@@ -20,6 +21,7 @@ from seamark.store.consistent_read import (
     view_of,
 )
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests, scan_some
+from seamark.store.manifests import MANIFEST_LIMIT
 from seamark.store.owner import Owner
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
 from seamark.store.ownership import claim_mark
@@ -28,6 +30,8 @@ from seamark.store.reader import StoreReader
 from seamark.store.recovery import RecoveryReport
 from seamark.store.sidecars import has_sidecar
 from seamark.store.validation import ExaminedCheckpoint, ReadState, SeenState
+
+_EPOCH: Final = re.compile(rb'"epoch":\s*([0-9]{1,18})\b')
 
 
 def is_store(store: StoreReader) -> bool:
@@ -46,6 +50,24 @@ def scan(
     """
     store._reading()
     return scan_manifests(store._parts, unreadable=unreadable, measure=measure)
+
+
+def epoch_in_remains(store: StoreReader, checkpoint_id: int) -> int | None:
+    """The epoch that is still to be read in a damaged manifest, as a hint; None for none.
+
+    0 for what was a tombstone, which has decided no epoch.
+    """
+    parts = store._parts
+    try:
+        blob = parts.blobs.read(parts.manifests.layout.manifest(checkpoint_id), MANIFEST_LIMIT)
+    except DamageError:
+        return None
+    if blob is None:
+        return None
+    if blob.data.startswith(b'{"tombstone":'):
+        return 0
+    match = _EPOCH.search(blob.data)
+    return int(match[1]) if match is not None else None
 
 
 class Glance(NamedTuple):

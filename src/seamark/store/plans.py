@@ -41,6 +41,9 @@ class StoredPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The entry of Spark's offset log, verbatim."""
     sources: dict[str, str] = {}
     """Entries of the sources' own logs that are new in this epoch, by path."""
+    functions: tuple[str, ...] | None = None
+    """The outputs whose functions get the epoch, by the names that are in their keys; None when an
+    earlier version has stored the plan."""
     version: int = PLAN_VERSION
 
 

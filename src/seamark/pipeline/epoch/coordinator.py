@@ -40,8 +40,8 @@ from seamark.pipeline.epoch.epoch_manifest import (
     with_sink_statuses,
 )
 from seamark.pipeline.epoch.epoch_plan import (
+    functions_in,
     is_replay,
-    needs_stored_plans,
     planned_epoch,
     require_files,
     shown_already,
@@ -173,8 +173,9 @@ class Coordinator:
                 self._replay(batch, epoch)
                 return
             already = shown_already(epoch, self.history, self._sinks.outputs)
-            if needs_stored_plans(self._sinks.outputs):
-                store_plan(self._store, epoch, self.history, self._settings.store_timeout)
+            if functions := functions_in(self._sinks.outputs, self._identity):
+                patience = self._settings.store_timeout
+                store_plan(self._store, epoch, self.history, functions, patience)
         try:
             with self._step(epoch, Step.WRITE), self._writing():
                 apart = self._running().mixes_state
@@ -272,7 +273,7 @@ class Coordinator:
             placed,
             committables=committables,
             already=already,
-            digests=self._sinks.digests.results(),
+            digests=self._sinks.digests,
             inputs=epoch_inputs(epoch, self.history.newest),
             next_watermark=next_watermark,
             reached=query.watermarks,

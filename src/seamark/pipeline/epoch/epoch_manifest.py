@@ -14,12 +14,11 @@ from seamark.capture.checkpoint_contents import PlacedState
 from seamark.capture.epoch_files import Captured
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
-from seamark.pipeline.epoch.output_digests import recorded_digests
+from seamark.pipeline.epoch.output_digests import OutputDigests, recorded_digests
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
 from seamark.spark.plans.plan import WatermarkInfo
-from seamark.spark.row_digests import RowDigest
 
 log = logger_named("seamark.pipeline")
 
@@ -74,7 +73,7 @@ def draft_manifest(
     already: set[str],
     next_watermark: int,
     reached: Mapping[str, int],
-    digests: Mapping[str, RowDigest] | None = None,
+    digests: OutputDigests | None = None,
     inputs: Mapping[str, Any] | None = None,
     times: Mapping[str, Mapping[str, int]] | None = None,
 ) -> CheckpointManifest:
@@ -136,7 +135,11 @@ def draft_manifest(
         consumer_group=identity.consumer_group,
         inputs=inputs,
         output_digests=recorded_digests(
-            digests or {}, epoch.number, identity.stored_structure, parent
+            digests.results() if digests is not None else {},
+            epoch.number,
+            identity.stored_structure,
+            parent,
+            digests.uncertain if digests is not None else (),
         ),
     )
 

@@ -175,13 +175,20 @@ def shown_already(
     return shown
 
 
-def needs_stored_plans(outputs: Iterable[Output]) -> bool:
-    """Whether a sink changes its target before the checkpoint exists."""
-    return any(output.sink.shows_at_once for output in outputs)
+def functions_in(outputs: Iterable[Output], identity: PipelineIdentity) -> tuple[str, ...]:
+    """The outputs whose sinks change their targets before the checkpoint exists.
+
+    They are named as in the keys that the sinks get. Epochs need stored plans when there are any.
+    """
+    return tuple(sorted(identity.name_at_target(o.name) for o in outputs if o.sink.shows_at_once))
 
 
 def store_plan(
-    store: CheckpointStore, epoch: RunningEpoch, history: EpochHistory, patience: float
+    store: CheckpointStore,
+    epoch: RunningEpoch,
+    history: EpochHistory,
+    functions: tuple[str, ...],
+    patience: float,
 ) -> None:
     """Have the plan of an epoch in the store before any function is called with its rows.
 
@@ -195,13 +202,16 @@ def store_plan(
         leaves=epoch.identity.leaves,
         offsets=epoch.plan.offsets,
         sources=epoch.plan.sources,
+        functions=functions,
     )
     stored = retry_unavailable(
         partial(store.plans.keep, new), patience, "storing the plan of the epoch"
     )
     if stored == new:
         return
-    plan = _usable(stored, new.follows, epoch.identity.leaves, store.url)
+    plan = _usable(stored, new.follows, epoch.identity.leaves, functions, store.url)
+    if plan == epoch.plan:
+        return  # an earlier version has stored it, or more functions get the epoch now
     if epoch.batch not in history.planned_again:
         history.plans[epoch.batch] = plan
         history.planned_again.add(epoch.batch)
@@ -215,13 +225,17 @@ def store_plan(
 
 
 def stored_plans(
-    store: CheckpointStore, history: EpochHistory, leaves: tuple[str, ...], *, needed: bool
+    store: CheckpointStore,
+    history: EpochHistory,
+    leaves: tuple[str, ...],
+    functions: tuple[str, ...],
 ) -> dict[int, Plan]:
     """Plans of the epochs that come after the newest checkpoint, by batch, as far as they go on.
 
-    With ``needed`` an unusable one is an error. Without, nothing depends on it and it is left out.
+    With ``functions`` an unusable one is an error. Without, nothing depends on it and it is left
+    out.
     """
-    timeline, newest = history.timeline, history.newest
+    timeline, newest, needed = history.timeline, history.newest, bool(functions)
     before = newest.epoch if newest is not None else history.first_batch
     epochs = store.plans.epochs_after(timeline, before)
     plans: dict[int, Plan] = {}
@@ -241,7 +255,7 @@ def stored_plans(
             stored = store.plans.read(timeline, number)
             if stored is None:
                 break
-            plans[number - 1] = _usable(stored, follows, leaves, store.url)
+            plans[number - 1] = _usable(stored, follows, leaves, functions, store.url)
         except (DamageError, RefusedError) as error:
             if needed:
                 raise
@@ -260,9 +274,9 @@ def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> No
     for output in outputs:
         if output.sink.shows_at_once and output.sink.guarantee is Guarantee.IDEMPOTENT:
             raise LineageError(
-                f"epoch {epoch} was decided before, and its rows are not known any more",
-                where=f"{where}: its checkpoint is damaged, and no plan of it is stored. The "
-                f"function of sink {output.name!r} was called with it",
+                f"epoch {epoch} may have been decided before, and its rows are not known any more",
+                where=f"{where}: a newer checkpoint is damaged, and no plan of the epoch is "
+                f"stored. The function of sink {output.name!r} may have been called with it",
                 hint="Restore the store from a copy, or roll the pipeline back to the newest "
                 "checkpoint that is whole. That starts a new timeline; bring the function's "
                 "target back to that epoch first.",
@@ -273,18 +287,23 @@ def _fingerprint_of(newest: CheckpointManifest | None) -> str:
     return "" if newest is None else newest.fingerprint or ""
 
 
-def _usable(stored: StoredPlan, follows: str, leaves: tuple[str, ...], where: str) -> Plan:
+def _usable(
+    stored: StoredPlan,
+    follows: str,
+    leaves: tuple[str, ...],
+    functions: tuple[str, ...],
+    where: str,
+) -> Plan:
     """The plan, when it is whole and belongs where the pipeline stands."""
     _check(stored)
     if stored.leaves != leaves:
-        raise RefusedError(
-            f"epoch {stored.epoch} was started before the pipeline was changed, but not finished",
-            where=f"{where}: it reads {', '.join(stored.leaves)}; the pipeline now reads "
-            f"{', '.join(leaves)}",
-            hint="Start once with the sinks as they were, so that the epoch can be finished, then "
-            "change them. If it cannot be, roll back to the newest checkpoint, or take a new store "
-            "when there is none; bring the targets of functions back to that epoch first.",
-        )
+        reads = f"it reads {', '.join(stored.leaves)}; the pipeline now reads {', '.join(leaves)}"
+        raise _changed_since(stored, f"{where}: {reads}")
+    # under another name a function gets other keys, by which no target knows rows that it has
+    if functions and (gone := set(stored.functions or ()).difference(functions)):
+        called = f"the function of output {min(gone)!r} may have been called with it"
+        now = f"the pipeline now has functions for {', '.join(functions)}"
+        raise _changed_since(stored, f"{where}: {called}; {now}")
     if stored.follows != follows:
         raise LineageError(
             f"epoch {stored.epoch} was started before, after a different epoch {stored.epoch - 1}",
@@ -292,6 +311,16 @@ def _usable(stored: StoredPlan, follows: str, leaves: tuple[str, ...], where: st
             hint=_NEW_TIMELINE,
         )
     return Plan(stored.offsets, stored.sources)
+
+
+def _changed_since(stored: StoredPlan, where: str) -> RefusedError:
+    return RefusedError(
+        f"epoch {stored.epoch} was started before the pipeline was changed, but not finished",
+        where=where,
+        hint="Start once with the sinks as they were, so that the epoch can be finished, then "
+        "change them. If it cannot be, roll back to the newest checkpoint, or take a new store "
+        "when there is none; bring the targets of functions back to that epoch first.",
+    )
 
 
 def _check(stored: StoredPlan) -> None:

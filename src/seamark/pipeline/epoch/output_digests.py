@@ -9,7 +9,7 @@ Tests: ``tests/pipeline/test_output_digests.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +19,10 @@ from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import description_of
 from seamark.pipeline.declaration.compile import Output
 from seamark.spark.observed_digests import DigestObserver, ObservedDigest
+from seamark.spark.plans.determinism import unrepeatable_parts
+from seamark.spark.plans.plan import analyzed
+from seamark.spark.plans.static_tables import place_of
+from seamark.spark.plans.trees import each
 from seamark.spark.row_digests import (
     FORMULA,
     RowDigest,
@@ -45,11 +49,14 @@ class OutputDigests:
         self._observers: dict[str, DigestObserver] = {}
         self._taken: dict[str, RowDigest] = {}
         self._waiting: dict[str, ObservedDigest] = {}
+        self.uncertain: frozenset[str] = frozenset()
+        """Outputs of the epoch that sinks show as they came out before: now they may be others."""
 
     def begin(self) -> None:
         """Forget what was taken for the epoch before."""
         self._taken.clear()
         self._waiting.clear()
+        self.uncertain = frozenset()
 
     def is_observable(self, name: str) -> bool:
         """Whether the sink's own action can be relied on, or nothing is digested at all."""
@@ -66,6 +73,11 @@ class OutputDigests:
         """Be sure of the digest of persisted rows, whether or not the sink has read them once."""
         if name in self._outputs and not self._has_come(name):
             self._taken[name] = digest_of(rows(), self._observer(name).columns)
+
+    def note_shown_before(self, names: Iterable[str]) -> None:
+        """Note which outputs sinks show already, from a time whose digests are lost."""
+        shown = self._outputs.keys() & {*names}
+        self.uncertain = frozenset(n for n in shown if _is_uncertain(self._outputs[n].df))
 
     def take_again(self, name: str, rows: DataFrame) -> None:
         """Read rows that the sink has had to read twice.
@@ -104,23 +116,34 @@ class OutputDigests:
         return found is not None
 
 
+def _is_uncertain(df: DataFrame) -> bool:
+    """Whether a second computation may give other rows."""
+    plan = analyzed(df)
+    tables = (leaf for leaf in each(plan.collectLeaves()) if not leaf.isStreaming())
+    return any(map(place_of, tables)) or bool(
+        unrepeatable_parts(plan, df.sparkSession.sparkContext._jvm)
+    )
+
+
 def recorded_digests(
     digests: Mapping[str, RowDigest],
     epoch: int,
     structure: Mapping[str, Any],
     parent: CheckpointManifest | None,
+    uncertain: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """The digests as the manifest of an epoch keeps them; None for none.
 
     Totals go on from those of the parent, unless the output writes other columns now, or elsewhere,
-    or another formula has made them.
+    or another formula has made them. Of the ``uncertain`` ones a sink may show other rows.
     """
     before = {} if parent is None else comparable_digests(parent)
-    recorded = {}
+    recorded: dict[str, dict[str, Any]] = {}
     for name, own in digests.items():
-        since, total = epoch, own
+        since, total, again = epoch, own, [epoch] if name in uncertain else []
         if (past := before.get(name)) is not None and _goes_on(name, structure, parent):
             since, total = past.since, RowDigest(past.total_rows, past.total_digest) + own
+            again = [*past.computed_again, *again]
         recorded[name] = {
             "rows": own.rows,
             "digest": own.digest,
@@ -129,6 +152,8 @@ def recorded_digests(
             "total_digest": total.digest,
             "formula": FORMULA,
         }
+        if again:
+            recorded[name]["computed_again"] = again
     return recorded or None
 
 

@@ -157,6 +157,7 @@ class PipelineSinks:
         several partitions of the batch would write different kinds of state.
         """
         self.digests.begin()
+        self.digests.note_shown_before(without)
         to_stage = [(n, o) for n, o in enumerate(self.outputs) if o.name not in without]
         apart = apart and not may_mix_state_in_a_task(batch.sparkSession)
         if not apart:

@@ -67,6 +67,14 @@ class EpochHistory:
         """The newest batch that is decided; one less than the first batch when none is."""
         return self.first_batch - 1 if self.newest is None else self.newest.batch
 
+    @property
+    def first_unplanned(self) -> int:
+        """The first epoch after the newest checkpoint that does not have to run on a known plan."""
+        batch = self.decided_batch + 1
+        while batch in self.plans:
+            batch += 1
+        return batch + 1
+
 
 def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) -> str:
     """Distinguishes two plans of one epoch: same rows, same fingerprint.

@@ -46,6 +46,21 @@ def adopt_checkpoint(
     return AdoptedQuery(taken.batch + 1, text)
 
 
+def begun_batches(old: WorkingCopy) -> list[str]:
+    """What to know about a batch that the query has begun and not finished, in words.
+
+    Its sink may show the rows already. It knows them by the query's id and the number of the batch,
+    neither of which a pipeline has.
+    """
+    last = _last_committed(old)
+    return [
+        f"batch {batch} was begun and not finished by the adopted query: if its sink has written "
+        "it, and a sink of the pipeline has the same target, these rows are there twice"
+        for batch in old.batches("offsets")
+        if batch > last
+    ]
+
+
 @contextmanager
 def refusing_what_is_gone(old: WorkingCopy) -> Iterator[None]:
     """:class:`RefusedError` when a file of the directory is not there, or not any more."""

@@ -25,6 +25,7 @@ from seamark.pipeline.declaration.compatibility import (
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
 from seamark.pipeline.recovery.adopted_checkpoint import require_adoptable, save_adopted
+from seamark.pipeline.recovery.adoption import begun_batches
 from seamark.pipeline.recovery.empty_state import EmptyState
 from seamark.pipeline.recovery.moved_state import Moves
 from seamark.pipeline.recovery.rescale import Workshop
@@ -98,6 +99,13 @@ class PipelineChanges:
         if adopted is None or self._adopt is None:
             raise InvalidInputError("there is no query to adopt")
         return save_adopted(self._store, self._adopt, adopted, settings)
+
+    def begun_by_adopted(self) -> list[str]:
+        """What to know about batches that the adopted query has not finished; told once."""
+        notes = begun_batches(self._adopt) if self._adopt is not None else []
+        for note in notes:
+            log.warning("%s", note)
+        return notes
 
     def upgraded(
         self, chosen: CheckpointManifest, plan: UpgradePlan, ahead: Mapping[str, int]

@@ -39,11 +39,12 @@ from seamark.pipeline.declaration.compatibility import (
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.declaration.target_names import has_same_target
 from seamark.pipeline.epoch.epoch_manifest import with_sink_statuses
-from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, refuse_unknown_rows, stored_plans
+from seamark.pipeline.epoch.epoch_plan import functions_in, refuse_unknown_rows, stored_plans
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
 from seamark.pipeline.recovery.copy_maker import CopyMaker
+from seamark.pipeline.recovery.lost_epochs import last_lost_epoch
 from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
 from seamark.pipeline.recovery.reanchor import record_gaps
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
@@ -133,6 +134,7 @@ class Recovery:
         chosen = self._chosen(walk)
         if chosen is None and self._changes.adopts:
             self._refuse_shown(timeline)
+            self._notes += self._changes.begun_by_adopted()
             chosen = self._changes.adopted()
             self._notes.append(f"adopted after batch {chosen.batch} of {self._changes.adopts}")
         check = self._checked(chosen)
@@ -142,7 +144,8 @@ class Recovery:
             kept = (shown_timeline(chosen), chosen.timeline or "")
             self._notes += take_back_abandoned(self._sinks, chosen, *kept)
             ahead = sinks_ahead(self._sinks, chosen, shown_timeline(chosen))
-            if self._is_lost(chosen, walk):  # once it is decided, nothing tells that they were
+            # once it is decided, nothing tells that they were
+            if last_lost_epoch(self._store, chosen, walk) > chosen.epoch:
                 refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
             chosen = self._changes.upgraded(chosen, check.upgrade, ahead)
             timeline = chosen.timeline or ""
@@ -172,8 +175,8 @@ class Recovery:
         if chosen is None:
             start = self._fresh(dirs, history, after_reset=after_reset)
         else:
-            lost = self._is_lost(chosen, walk)
-            start = self._resumed(dirs, history, chosen, check.gaps, lost=lost)
+            lost = last_lost_epoch(self._store, chosen, walk)
+            start = self._resumed(dirs, history, chosen, check.gaps, lost)
         dirs.mark_ready(history.timeline)
         dirs.forget_plans()
         dirs.remove_others()
@@ -207,12 +210,6 @@ class Recovery:
             "copy, or give the pipeline a new store to start over.",
         )
 
-    def _is_lost(self, chosen: CheckpointManifest, walk: Walk) -> bool:
-        """Whether later epochs may have been decided, whose checkpoints are lost."""
-        # only a pin has kept the chosen one then: a prune always leaves a newer one
-        behind = chosen.checkpoint_id <= self._store.owner().prune_boundary
-        return bool(walk.broken) or (behind and not walk.superseded)
-
     def _refuse_reset_after_damage(self, walk: Walk) -> None:
         damaged = [number for number, _ in walk.broken]
         if damaged:
@@ -243,6 +240,7 @@ class Recovery:
         if self._adopt is not None:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
             history.first_batch, what = adopted.next_batch, adopted.text
+            self._notes += self._changes.begun_by_adopted()
         else:
             mine.make()
         first = history.first_batch
@@ -273,8 +271,8 @@ class Recovery:
 
     def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
         """Plans that epochs were started with and have to keep, even if a directory has others."""
-        needed = needs_stored_plans(self._sinks.outputs)
-        plans = stored_plans(self._store, history, self._identity.leaves, needed=needed)
+        functions = functions_in(self._sinks.outputs, self._identity)
+        plans = stored_plans(self._store, history, self._identity.leaves, functions)
         history.plans |= plans
         return plans
 
@@ -286,9 +284,9 @@ class Recovery:
         history: EpochHistory,
         chosen: CheckpointManifest,
         gaps: Sequence[Gap],
-        *,
-        lost: bool,
+        lost: int,
     ) -> StartingPoint:
+        """``lost`` is the last epoch that may have been decided and has no checkpoint any more."""
         chain = Chain.load(self._store, chosen)
         history.links = len(chain.manifests) - 1
         history.full_bytes = chosen.restore_bytes or sum(m.size_bytes for m in chain.manifests)
@@ -320,7 +318,7 @@ class Recovery:
                 files = chain.index.files.items()
                 chain.index = FileIndex({p: f for p, f in files if not p.startswith("sources/")})
         if gaps:
-            if lost:
+            if lost > chosen.epoch:
                 refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
             record_gaps(self._store, history, gaps, self._identity)
         if apply_gaps(mine, history.newest.gaps, self._identity.leaves, chain.batch):
@@ -328,8 +326,8 @@ class Recovery:
         self._notes += gap_texts(history.newest.gaps)
         forget_unread(mine, chain.batch, self._identity.inputs)
         self._plan_again(mine, history, chain.batch, planned)
-        if lost and chain.batch + 1 not in history.plans:
-            refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
+        if (unknown := history.first_unplanned) <= lost:
+            refuse_unknown_rows(self._sinks.outputs, unknown, self._store.url)
         report = StartReport(
             chosen_id=chosen.checkpoint_id,
             epoch=chosen.epoch,
