@@ -215,6 +215,22 @@ def test_a_row_that_the_table_refuses_is_refused_before_it_is_decided(
     assert rows_of(dsn, "SELECT * FROM t") == []
 
 
+def test_blanks_beyond_the_length_of_a_text_in_an_array_are_refused_not_cut(
+    spark: SparkSession, make: Make
+) -> None:
+    dsn = make("CREATE TABLE t (x varchar(2)[])")
+    sink = PostgresSink(dsn, "t")
+
+    def rows(text: str) -> DataFrame:
+        return spark.createDataFrame(
+            [([["a", None], [text, ""]],), (None,)], "x array<array<string>>"
+        )
+
+    assert "column 'x' has a text of more than 2 characters" in refusal(sink, rows("é  "))
+    show(sink, rows("é "), 2)
+    assert rows_of(dsn, "SELECT x FROM t") == [([["a", None], ["é ", ""]],), (None,)]
+
+
 def test_a_value_that_an_index_refuses_is_refused_before_it_is_decided(
     spark: SparkSession, make: Make
 ) -> None:

@@ -8,9 +8,11 @@ Tests: ``tests/sinks/test_postgres_columns.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from seamark.sinks.json_texts import json_text
+from seamark.sinks.unfit_values import Test, refusing_unfit, without_unfit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,10 +112,34 @@ def _refuse_long_texts(batch: pa.RecordBatch, lengths: Mapping[str, int]) -> Non
     for name, most in lengths.items():
         if pc.any(pc.greater(pc.utf8_length(batch.column(name)), most)).as_py():
             raise UnstorableTextError(
-                f"column {name!r} has a text of more than {most} characters, which is what the "
-                f"table's column holds. Make that longer, or cut the text in the output: "
+                f"{_too_long(name, most)}. Make that longer, or cut the text in the output: "
                 f"left({name}, {most})."
             )
+
+
+def _too_long(name: str, most: int) -> str:
+    return (
+        f"column {name!r} has a text of more than {most} characters, which is what the table's "
+        "column holds"
+    )
+
+
+def without_long_elements(df: DataFrame, lengths: Mapping[str, int]) -> DataFrame:
+    """The same rows; reading them fails at an array with a text that is longer than these."""
+
+    def longer_than(most: int) -> Test:
+        return lambda value, _: f"char_length({value}) > {most}"
+
+    return without_unfit(df, {name: longer_than(most) for name, most in lengths.items()})
+
+
+def refusing_long_elements(lengths: Mapping[str, int], where: str) -> AbstractContextManager[None]:
+    """Makes the failure of :func:`without_long_elements` a refusal of the column."""
+    return refusing_unfit(
+        lambda name: _too_long(name, lengths[name]),
+        where,
+        "Make that longer, or cut the texts in the output: transform(…, x -> left(x, …)).",
+    )
 
 
 def refuse_zero_bytes(batch: pa.RecordBatch) -> None:
