@@ -1,6 +1,6 @@
 """Values that a target would change without a word, found while an epoch is staged.
 
-Tests: ``tests/sinks/test_unfit_values.py``.
+Tests: ``tests/sinks/test_file_values.py``.
 """
 
 from __future__ import annotations
@@ -8,56 +8,60 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.text import backquoted
 from seamark.errors import RefusedError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
-Test = Callable[[str, "DataType"], str | None]
-"""From a value of a plain type, in SQL, to the condition that it is unfit; None when none is."""
+Test = Callable[[Any, "DataType"], "Column | None"]
+"""From a value of a plain type to the condition that it is unfit; None when no value is."""
 _FOUND: Final = "seamark: unfit for column "
 _NAME: Final = re.compile(rf"{_FOUND}([0-9a-f]*)\.")
 
 
-def unfit(value: str, kind: DataType, test: Test, depth: int = 0) -> str | None:
-    """The condition that a value, or one inside it, is unfit; None when no value is. Pure."""
+def unfit(value: Column, kind: DataType, test: Test) -> Column | None:
+    """The condition that a value, or one inside it, is unfit; None when no value is."""
+    from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        inner = [unfit(f"{value}.{backquoted(f.name)}", f.dataType, test, depth) for f in kind]
+        inner = [unfit(value.getField(field.name), field.dataType, test) for field in kind]
     elif isinstance(kind, ArrayType):
-        inner = [_of_any(value, kind.elementType, test, depth)]
+        inner = [_of_any(value, kind.elementType, test)]
     elif isinstance(kind, MapType):
         inner = [
-            _of_any(f"map_keys({value})", kind.keyType, test, depth),
-            _of_any(f"map_values({value})", kind.valueType, test, depth),
+            _of_any(f.map_keys(value), kind.keyType, test),
+            _of_any(f.map_values(value), kind.valueType, test),
         ]
     else:
-        return test(value, kind)
-    found = [condition for condition in inner if condition is not None]
-    return " OR ".join(f"coalesce({condition}, false)" for condition in found) or None
+        inner = [test(value, kind)]
+    found = [f.coalesce(each, f.lit(False)) for each in inner if each is not None]
+    return reduce(or_, found) if found else None
 
 
-def _of_any(values: str, kind: DataType, test: Test, depth: int) -> str | None:
-    item = f"seamark_{depth}"
-    condition = unfit(item, kind, test, depth + 1)
-    return None if condition is None else f"exists({values}, {item} -> {condition})"
+def _of_any(values: Column, kind: DataType, test: Test) -> Column | None:
+    from pyspark.sql import functions as f
+
+    if not _is_tested(kind, test):
+        return None
+
+    def is_unfit(item: Column) -> Column:
+        condition = unfit(item, kind, test)
+        return f.lit(False) if condition is None else condition
+
+    return f.exists(values, is_unfit)
 
 
-def guards(schema: StructType, tests: Mapping[str, Test]) -> dict[str, str]:
-    """By column: its value in SQL, which raises an error for one that its test finds. Pure."""
-    made = {}
-    for field in schema.fields:
-        column, test = backquoted(field.name), tests.get(field.name)
-        condition = None if test is None else unfit(column, field.dataType, test)
-        if condition is not None:
-            told = f"{_FOUND}{field.name.encode().hex()}."
-            made[field.name] = f"CASE WHEN {condition} THEN raise_error('{told}') ELSE {column} END"
-    return made
+def _is_tested(kind: DataType, test: Test) -> bool:
+    from pyspark.sql import functions as f
+
+    return unfit(f.lit(None), kind, test) is not None
 
 
 def without_unfit(df: DataFrame, tests: Mapping[str, Test]) -> DataFrame:
@@ -67,8 +71,14 @@ def without_unfit(df: DataFrame, tests: Mapping[str, Test]) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    made = guards(df.schema, tests)
-    return df.withColumns({name: f.expr(text) for name, text in made.items()}) if made else df
+    made = {}
+    for field in df.schema.fields:
+        column, test = f.col(backquoted(field.name)), tests.get(field.name)
+        condition = None if test is None else unfit(column, field.dataType, test)
+        if condition is not None:
+            told = f.raise_error(f.lit(f"{_FOUND}{field.name.encode().hex()}."))
+            made[field.name] = f.when(condition, told).otherwise(column)
+    return df.withColumns(made) if made else df
 
 
 @contextmanager

@@ -126,9 +126,10 @@ def _too_long(name: str, most: int) -> str:
 
 def without_long_elements(df: DataFrame, lengths: Mapping[str, int]) -> DataFrame:
     """The same rows; reading them fails at an array with a text that is longer than these."""
+    from pyspark.sql import functions as f
 
     def longer_than(most: int) -> Test:
-        return lambda value, _: f"char_length({value}) > {most}"
+        return lambda value, _: f.char_length(value) > most
 
     return without_unfit(df, {name: longer_than(most) for name, most in lengths.items()})
 
