@@ -24,8 +24,13 @@ _TIME: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSS
 year 1 is in no year of PostgreSQL where clocks are behind UTC."""
 
 
+_YEAR_1: Final = -62_135_596_800_000_000
+_YEAR_32768: Final = 971_890_963_200_000_000
+"""When these years begin, in microseconds since 1970."""
+
+
 class UnstorableTextError(ValueError):
-    """A text has a zero byte."""
+    """A value has no text that PostgreSQL would read as the same."""
 
 
 def as_text(df: DataFrame, names: Sequence[str]) -> list[Column]:
@@ -78,14 +83,16 @@ def _element(item: Column, kind: DataType) -> Column:
 def as_csv(batch: pa.RecordBatch, token: str, lengths: Mapping[str, int] | None = None) -> bytes:
     """Rows with a token at the end of each: strings in quotes, null as nothing at all.
 
-    :class:`UnstorableTextError` for a text with a zero byte, which PostgreSQL cannot store, and for
-    one that is longer than ``lengths`` allow: it would cut blanks off without a word.
+    :class:`UnstorableTextError` for a text with a zero byte, which PostgreSQL cannot store, for one
+    that is longer than ``lengths`` allow, because it would cut blanks off without a word, and for
+    a time of the far future or past.
     """
     import pyarrow as pa
     from pyarrow import csv
 
     refuse_zero_bytes(batch)
     _refuse_long_texts(batch, lengths or {})
+    _refuse_far_times(batch)
     table = pa.Table.from_batches([_in_utc(batch)])
     table = table.append_column("token", pa.repeat(token, batch.num_rows))
     sink = pa.BufferOutputStream()
@@ -104,6 +111,24 @@ def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
         for field in batch.schema
     ]
     return batch.cast(pa.schema(fields))
+
+
+def _refuse_far_times(batch: pa.RecordBatch) -> None:
+    """Of a year that needs more than 16 bits Arrow writes another one, such as 2024 for 67560."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not pa.types.is_timestamp(field.type) or field.type.tz is None:
+            continue  # without a zone it writes what PostgreSQL refuses
+        ends = pc.min_max(column.cast(pa.int64()))
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low is not None and not (low >= _YEAR_1 and high < _YEAR_32768):
+            raise UnstorableTextError(
+                f"column {field.name!r} has a time that is not in the years 1 to 32767. Leave such "
+                f"rows out, or turn it into null: CASE WHEN year({field.name}) BETWEEN 1 AND 32767 "
+                f"THEN {field.name} END."
+            )
 
 
 def _refuse_long_texts(batch: pa.RecordBatch, lengths: Mapping[str, int]) -> None:
