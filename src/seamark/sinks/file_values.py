@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.sinks.unfit_values import refusing_unfit, without_unfit
+from seamark.sinks.unfit_values import (
+    refusing_broken_texts,
+    refusing_unfit,
+    with_whole_texts,
+    without_unfit,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,6 +34,8 @@ _ANY_ZONE: Final = 16 * 3600 * 1_000_000
 _GAP: Final = (-12_220_156_800_000_000 - _ANY_ZONE, -12_219_292_800_000_000 + _ANY_ZONE)
 """The same days by the clock of any zone, in microseconds."""
 _BEFORE_1970: Final = (-999_000, -1)
+_TIME: Final = "time"
+"""The fault of a time that is moved."""
 
 
 def knows_new_patterns(df: DataFrame) -> bool:
@@ -52,8 +59,9 @@ def without_changed(df: DataFrame, file_format: str) -> DataFrame:
     """The same rows; writing them fails at a value that the format would change."""
     if file_format == "parquet":
         return df
-    test = _changed_in_orc if file_format == "orc" else _changed_in_text
-    return without_unfit(df, dict.fromkeys(df.columns, test))
+    if file_format == "orc":
+        return without_unfit(df, dict.fromkeys(df.columns, _changed_in_orc), _TIME)
+    return with_whole_texts(df, df.columns)
 
 
 def refusing_changed(file_format: str, where: str) -> AbstractContextManager[None]:
@@ -62,6 +70,7 @@ def refusing_changed(file_format: str, where: str) -> AbstractContextManager[Non
         return nullcontext()
     if file_format == "orc":
         return refusing_unfit(
+            _TIME,
             lambda name: (
                 f"column {name!r} has a time that orc would move: one of 5 to 14 October 1582, or "
                 "of the last second before 1970"
@@ -69,14 +78,7 @@ def refusing_changed(file_format: str, where: str) -> AbstractContextManager[Non
             where,
             "Write parquet, or leave such rows out.",
         )
-    return refusing_unfit(
-        lambda name: (
-            f"column {name!r} has a text that is not UTF-8, of which {file_format} would keep only "
-            "the readable part"
-        ),
-        where,
-        "Mend it in the output with make_valid_utf8(), or write parquet.",
-    )
+    return refusing_broken_texts(where, file_format)
 
 
 def _changed_in_orc(value: Column, kind: DataType) -> Column | None:
@@ -90,10 +92,3 @@ def _changed_in_orc(value: Column, kind: DataType) -> Column | None:
         micros = f.unix_micros(value)
         return micros.between(*_GAP) | micros.between(*_BEFORE_1970)
     return None
-
-
-def _changed_in_text(value: Column, kind: DataType) -> Column | None:
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType
-
-    return ~f.is_valid_utf8(value) if isinstance(kind, StringType) else None

@@ -6,8 +6,8 @@ Tests: ``tests/sinks/test_file_values.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Test = Callable[[Any, "DataType"], "Column | None"]
 """From a value of a plain type to the condition that it is unfit; None when no value is."""
-_FOUND: Final = "seamark: unfit for column "
-_NAME: Final = re.compile(rf"{_FOUND}([0-9a-f]*)\.")
+_TEXT: Final = "text"
+"""The fault of a broken text."""
 
 
 def unfit(value: Column, kind: DataType, test: Test) -> Column | None:
@@ -64,10 +64,11 @@ def _is_tested(kind: DataType, test: Test) -> bool:
     return unfit(f.lit(None), kind, test) is not None
 
 
-def without_unfit(df: DataFrame, tests: Mapping[str, Test]) -> DataFrame:
+def without_unfit(df: DataFrame, tests: Mapping[str, Test], fault: str) -> DataFrame:
     """The same rows; whatever reads them fails at a value that a test of its column finds.
 
-    It is a part of the plan, so the rows are not read once more. See :func:`refusing_unfit`.
+    It is a part of the plan, so the rows are not read once more. ``fault`` is a word by which
+    :func:`refusing_unfit` knows the failure.
     """
     from pyspark.sql import functions as f
 
@@ -76,19 +77,52 @@ def without_unfit(df: DataFrame, tests: Mapping[str, Test]) -> DataFrame:
         column, test = f.col(backquoted(field.name)), tests.get(field.name)
         condition = None if test is None else unfit(column, field.dataType, test)
         if condition is not None:
-            told = f.raise_error(f.lit(f"{_FOUND}{field.name.encode().hex()}."))
+            told = f.raise_error(f.lit(f"{_found(fault)}{field.name.encode().hex()}."))
             made[field.name] = f.when(condition, told).otherwise(column)
     return df.withColumns(made) if made else df
 
 
+def _found(fault: str) -> str:
+    return f"seamark: unfit {fault} in column "
+
+
 @contextmanager
-def refusing_unfit(why: Callable[[str], str], where: str, hint: str) -> Iterator[None]:
+def refusing_unfit(fault: str, why: Callable[[str], str], where: str, hint: str) -> Iterator[None]:
     """Makes the failure of :func:`without_unfit` a :class:`RefusedError`, in words for a column."""
     try:
         yield
     except Exception as error:
-        found = _NAME.search(str(error))
+        found = re.search(rf"{_found(fault)}([0-9a-f]*)\.", str(error))
         if found is None:
             raise
         name = bytes.fromhex(found[1]).decode()
         raise RefusedError(why(name), where=where, hint=hint) from error
+
+
+def with_whole_texts(df: DataFrame, names: Iterable[str]) -> DataFrame:
+    """The same rows; reading them fails at a text in these columns that is not UTF-8.
+
+    Where Spark writes such a text as JSON or csv, it puts another letter for what it cannot read.
+    See :func:`refusing_broken_texts`.
+    """
+    return without_unfit(df, dict.fromkeys(names, _broken_text), _TEXT)
+
+
+def _broken_text(value: Column, kind: DataType) -> Column | None:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType
+
+    return ~f.is_valid_utf8(value) if isinstance(kind, StringType) else None
+
+
+def refusing_broken_texts(where: str, target: str = "JSON") -> AbstractContextManager[None]:
+    """Makes the failure of :func:`with_whole_texts` a refusal of the column."""
+    return refusing_unfit(
+        _TEXT,
+        lambda name: (
+            f"column {name!r} has a text that is not UTF-8, of which {target} would keep only the "
+            "readable part"
+        ),
+        where,
+        "Mend it in the output with make_valid_utf8(), or write it as binary.",
+    )

@@ -47,8 +47,14 @@ from seamark.sinks.postgres.ledger import Ledger
 from seamark.sinks.postgres.publishing import Prepared, check_staged, moving, require_own
 from seamark.sinks.postgres.staging import REMOVED, Staging
 from seamark.sinks.postgres.table_checks import WriteOptions, check_table
-from seamark.sinks.postgres.values import as_text, refusing_long_elements, without_long_elements
+from seamark.sinks.postgres.values import (
+    as_text,
+    json_columns,
+    refusing_long_elements,
+    without_long_elements,
+)
 from seamark.sinks.read_point import ReadPoint
+from seamark.sinks.unfit_values import refusing_broken_texts, with_whole_texts
 from seamark.spark.batch_log import Plan
 
 if TYPE_CHECKING:
@@ -173,10 +179,11 @@ class PostgresSink(Sink):
         self._begin(epoch, attempt)
         shown, columns = self._address.shown, self._opened().columns
         of_elements = element_lengths(df.schema, columns)
-        rows = self._as_text(without_long_elements(df, of_elements))
+        whole = with_whole_texts(df, json_columns(df.schema))
+        rows = self._as_text(without_long_elements(whole, of_elements))
         statement = self._staging.copy_statement(attempt, rows.columns)
         lengths = text_lengths(rows.schema, columns)
-        with refusing_long_elements(of_elements, shown):
+        with refusing_long_elements(of_elements, shown), refusing_broken_texts(shown):
             copied = copy_rows(rows, self._address.dsn, statement, shown, lengths)
         self._staged = self._prepared(epoch, attempt, copied)
 

@@ -7,6 +7,7 @@ Tests: ``tests/sinks/test_postgres_columns.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from seamark.sinks.unfit_values import Test, refusing_unfit, without_unfit
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import ArrayType, DataType
+    from pyspark.sql.types import ArrayType, DataType, StructType
 
 _TIME: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"}
 """In UTC, and saying so: the time zone of the server's session is not Spark's, and the first day of
@@ -27,6 +28,10 @@ year 1 is in no year of PostgreSQL where clocks are behind UTC."""
 _YEAR_1: Final = -62_135_596_800_000_000
 _YEAR_32768: Final = 971_890_963_200_000_000
 """When these years begin, in microseconds since 1970."""
+
+
+_LENGTH: Final = "length"
+"""The fault of a text that is too long."""
 
 
 class UnstorableTextError(ValueError):
@@ -41,6 +46,15 @@ def as_text(df: DataFrame, names: Sequence[str]) -> list[Column]:
 
     kinds = {field.name: field.dataType for field in df.schema.fields}
     return [_converted(f.col(backquoted(name)), kinds[name]).alias(name) for name in names]
+
+
+def json_columns(schema: StructType) -> list[str]:
+    """The columns that become JSON, or have some inside."""
+    return [
+        field.name
+        for field in schema.fields
+        if re.search("struct<|map<", field.dataType.simpleString())
+    ]
 
 
 def _converted(value: Column, kind: DataType) -> Column:
@@ -156,12 +170,14 @@ def without_long_elements(df: DataFrame, lengths: Mapping[str, int]) -> DataFram
     def longer_than(most: int) -> Test:
         return lambda value, _: f.char_length(value) > most
 
-    return without_unfit(df, {name: longer_than(most) for name, most in lengths.items()})
+    tests = {name: longer_than(most) for name, most in lengths.items()}
+    return without_unfit(df, tests, _LENGTH)
 
 
 def refusing_long_elements(lengths: Mapping[str, int], where: str) -> AbstractContextManager[None]:
     """Makes the failure of :func:`without_long_elements` a refusal of the column."""
     return refusing_unfit(
+        _LENGTH,
         lambda name: _too_long(name, lengths[name]),
         where,
         "Make that longer, or cut the texts in the output: transform(…, x -> left(x, …)).",
