@@ -152,6 +152,29 @@ def test_csv_with_lines_and_blanks_in_its_values_is_read_as_it_was_written(
     assert (verdict.result, verdict.found_rows, verdict.text) == ("ok", 3, "")
 
 
+def test_json_that_spark_cannot_read_back_is_proven_by_its_bytes_or_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "input").mkdir()
+    stream = spark.readStream.schema("n int").option("maxFilesPerTrigger", 1)
+    rows = stream.json(str(tmp_path / "input")).selectExpr("n", "map(n, named_struct('x', 1)) AS m")
+    sink = FileSink(tmp_path / "out", "json", epochs_per_folder=2)
+    p = Pipeline("audited", tmp_path / "store", progress=None, keep=1, full_every=1)
+    p.sink("trades", p.source("rows", rows), sink)
+    for number in range(3):
+        (tmp_path / "input" / f"{number}.json").write_text(f'{{"n":{number}}}')
+    p.run(available_now=True)
+    store = tmp_path / "store"
+    assert not audited(spark, store).is_damaged
+    assert sink.compact(store, spark=spark) == [2]
+    assert not audited(spark, store).is_damaged
+    path = next((tmp_path / "out").rglob("epoch=000003/part-*"))
+    path.write_text('{"n":2,"m":{"2":{"x":2}}}\n')
+    assert damage_found(audited(spark, store)) == [("trades", "3", "edited")]
+    path.unlink()
+    assert damage_found(audited(spark, store)) == [("trades", "3", "lost")]
+
+
 def test_another_number_of_rows_than_were_written_is_never_ok(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,11 +11,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from seamark.errors import RefusedError
+from seamark.sinks import KeyValueSink
 from seamark.sinks.json_texts import can_be_read_back, json_text
 from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.keyvalue.view_columns import VALUE, Shape
-from seamark.sinks.postgres.values import as_text
+from seamark.sinks.postgres.values import as_text, json_columns
 from seamark.sinks.target_checks import check_schema
+from seamark.sinks.unfit_values import refusing_broken_texts
+from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,3 +104,34 @@ def test_what_spark_cannot_read_from_json_is_known(
         assert not can_be
     else:
         assert can_be
+
+
+BROKEN = "CAST(X'61FF' AS string)"
+
+
+def test_a_view_refuses_bytes_that_are_no_text(spark: SparkSession, tmp_path: Path) -> None:
+    sink = KeyValueSink(f"rocksdb://{tmp_path}/view", key=["k", "n"], staging=tmp_path / "staging")
+    df = spark.sql(f"SELECT {BROKEN} AS k, 1 AS n")
+    sink.open(PIPELINE, SINK, df.schema)
+    with pytest.raises(RefusedError, match="column 'k' has a text that is not UTF-8"):
+        sink.stage(df, epoch(1), "a1")
+    sink.stage(df.selectExpr("make_valid_utf8(k) AS k", "n"), epoch(1), "a2")
+    sink.close()
+
+
+def test_a_record_of_json_refuses_them_and_one_of_bytes_does_not(spark: SparkSession) -> None:
+    df = spark.sql(f"SELECT {BROKEN} AS k, struct(map('x', {BROKEN}) AS m) AS s")
+    for broken in (
+        RecordColumns.of("k", None, None, None, None),
+        RecordColumns.of("k", "s", None, None, None),
+    ):
+        with pytest.raises(RefusedError, match="not UTF-8"), refusing_broken_texts("here"):
+            broken.staged(df).collect()
+    whole = RecordColumns.of("k", "k", None, None, None).staged(df).first()
+    assert whole is not None
+    assert bytes(whole.value) == b"a\xff"
+
+
+def test_postgres_looks_at_the_columns_that_become_json(spark: SparkSession) -> None:
+    df = spark.sql("SELECT 'x' AS a, array('x') AS b, array(struct(1 AS n)) AS c, map(1, 'x') AS d")
+    assert json_columns(df.schema) == ["c", "d"]

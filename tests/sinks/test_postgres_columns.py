@@ -215,6 +215,47 @@ def test_a_row_that_the_table_refuses_is_refused_before_it_is_decided(
     assert rows_of(dsn, "SELECT * FROM t") == []
 
 
+@pytest.mark.parametrize(
+    "micros", [2**63 - 1, 2_070_000_000 * 10**9, -(2**63), -62_135_596_800_000_001]
+)
+def test_a_time_of_the_far_future_or_past_does_not_arrive_in_another_year(
+    spark: SparkSession, make: Make, micros: int
+) -> None:
+    dsn = make("CREATE TABLE t (n bigint, x timestamptz)")
+    sink = PostgresSink(dsn, "t")
+    df = spark.createDataFrame([(1, 0), (2, micros)], "n long, m long")
+    df = df.selectExpr("n", "timestamp_micros(m) AS x")
+    assert "column 'x' has a time that is not in the years 1 to 32767" in refusal(sink, df)
+
+
+def test_the_first_and_the_last_time_that_arrive(spark: SparkSession, make: Make) -> None:
+    dsn = make("CREATE TABLE t (x timestamptz)")
+    micros = [-62_135_596_800_000_000, 971_890_963_199_999_999]
+    df = spark.createDataFrame([(m,) for m in micros], "m long")
+    show(PostgresSink(dsn, "t"), df.selectExpr("timestamp_micros(m) AS x"))
+    arrived = "SELECT (extract(epoch FROM x) * 1000000)::bigint AS m FROM t ORDER BY m"
+    assert rows_of(dsn, arrived) == [(m,) for m in micros]
+
+
+def test_blanks_beyond_the_length_of_a_text_in_an_array_are_refused_not_cut(
+    spark: SparkSession, make: Make
+) -> None:
+    dsn = make("CREATE TABLE t (x varchar(2)[])")
+    sink = PostgresSink(dsn, "t")
+
+    def rows(text: str) -> DataFrame:
+        return spark.createDataFrame(
+            [([["a", None], [text, ""]],), (None,)], "x array<array<string>>"
+        )
+
+    assert "column 'x' has a text of more than 2 characters" in refusal(sink, rows("é  "))
+    show(sink, rows("é "), 2)
+    assert rows_of(dsn, "SELECT x FROM t ORDER BY x NULLS LAST") == [
+        ([["a", None], ["é ", ""]],),
+        (None,),
+    ]
+
+
 def test_a_value_that_an_index_refuses_is_refused_before_it_is_decided(
     spark: SparkSession, make: Make
 ) -> None:

@@ -31,6 +31,7 @@ from seamark.sinks.epoch_ranges import (
 )
 from seamark.sinks.folders import is_hdfs, local_folder
 from seamark.sinks.hdfs_folder import HdfsFolder
+from seamark.sinks.json_texts import can_be_read_back
 from seamark.sinks.read_point import needed_to_read
 from seamark.spark.failures import is_of_spark
 from seamark.spark.row_digests import RowDigest, digests_by
@@ -43,6 +44,7 @@ _EPOCH: Final = "epoch"
 _FORMATS: Final = ("parquet", "orc", "json", "csv")
 _EXACT: Final = ("parquet", "orc")
 """Formats that keep every value as it was."""
+_COUNTED: Final = "only counted: Spark cannot read the keys of a map back that are not texts"
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
 _NO_SERVER: Final = re.compile(r"hdfs:/(?://)?[^/]", re.IGNORECASE)
 """A folder on whichever HDFS the settings of Hadoop name."""
@@ -114,7 +116,7 @@ def _read_as_listed(
     found = reader.digests(listing, wanted)
     known = {each.epoch: each for each in history.epochs}
     return [
-        _shown(history, first, last, numbers, found, listing.folders, known)
+        _shown(history, first, last, numbers, found, listing.folders, known, reader.is_counting)
         for first, last, numbers in parts
     ]
 
@@ -201,6 +203,7 @@ def _shown(
     found: Mapping[int, RowDigest | str],
     folders: Mapping[int, str],
     known: Mapping[int, EpochRows],
+    is_counting: bool,
 ) -> Shown:
     expected = history.expected(first, last)
     if expected is None:
@@ -222,7 +225,17 @@ def _shown(
     # what was written and is read as another number of rows is lost, or there twice, to all readers
     if total.rows == expected.rows and total != expected and is_single and not is_exact:
         proven = _is_as_written(folders[first], known.get(first))
-    return Shown(first=first, last=last, expected=expected, found=total, is_proven=proven)
+    if is_single and (only := known.get(first)) is not None and only.prepared is not None:
+        is_counting = False  # the bytes say more
+    return Shown(
+        first=first,
+        last=last,
+        expected=expected,
+        found=total,
+        is_proven=proven,
+        is_counted=is_counting,
+        note=_COUNTED if is_counting else "",
+    )
 
 
 def _is_as_written(folder: str, known: EpochRows | None) -> bool:
@@ -267,6 +280,12 @@ class _FolderReader:
         options = point.at.get("options") if point is not None else None
         found = options if isinstance(options, dict) else {}
         self._options = needed_to_read(self._format, found)
+        self.is_counting = False
+        """Whether rows are only counted: Spark cannot read the types that JSON was written of."""
+        if self._format == "json" and self._schema is not None:
+            readable = _readable_in_json(self._schema)
+            self.is_counting = readable != self._schema
+            self._schema = readable
         self.key = (self._format, history.columns, repr(sorted(self._options.items())))
         """The same for sinks whose rows are read in the same way."""
         self.jobs = 0
@@ -342,6 +361,18 @@ class _FolderReader:
                 raise _UnreadableTypes
             return rows.withColumn(_EPOCH, f.col(_EPOCH).cast("long"))
         return as_declared(rows, schema, keep=[_EPOCH])
+
+
+def _readable_in_json(schema: StructType) -> StructType:
+    """The same columns, as texts where Spark cannot read them back."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType(
+        [
+            field if can_be_read_back(field.dataType) else StructField(field.name, StringType())
+            for field in schema.fields
+        ]
+    )
 
 
 def _url(folder: str) -> str:

@@ -34,6 +34,12 @@ from seamark.sinks.contract import (
 )
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
 from seamark.sinks.epoch_ranges import MergedReceipts, epoch_path
+from seamark.sinks.file_values import (
+    knows_new_patterns,
+    refusing_changed,
+    without_changed,
+    writing_options,
+)
 from seamark.sinks.folders import check_token, is_hdfs, local_folder
 from seamark.sinks.merged_files import merge_files, oldest_epoch, require_compactable
 from seamark.sinks.partition_texts import refusing_odd_texts, without_odd_texts
@@ -65,7 +71,6 @@ if TYPE_CHECKING:
 
 Format = Literal["parquet", "json", "csv", "orc"]
 _TEXT: Final = ("json", "csv")
-_DROP_BLANKS: Final = ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
 
 
 class FileSink(Sink):
@@ -166,24 +171,17 @@ class FileSink(Sink):
         self._staged = receipt_of(epoch, attempt)
 
     def _write(self, df: DataFrame, folder: str) -> None:
-        by = self._partition_by
-        with refusing_odd_texts(by, self.path):
+        by, kind = self._partition_by, self._format
+        is_new = knows_new_patterns(df)
+        with refusing_odd_texts(by, self.path), refusing_changed(kind, self.path):
             write_files(
-                without_odd_texts(df, by),
+                without_changed(without_odd_texts(df, by), kind),
                 folder,
-                self._format,
+                kind,
                 partition_by=by,
-                options=self._options_to_write(),
+                options=writing_options(kind, self._options, new_patterns=is_new),
                 coalesce=self._coalesce,
             )
-
-    def _options_to_write(self) -> dict[str, Any]:
-        """Those that were given, and what keeps blanks: by default Spark's csv drops them."""
-        if self._format != "csv":
-            return self._options
-        given = {name.lower() for name in self._options}
-        kept = {name: "false" for name in _DROP_BLANKS if name.lower() not in given}
-        return kept | self._options
 
     def prepare(self) -> Committable:
         receipt = self._staged

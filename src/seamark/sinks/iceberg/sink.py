@@ -36,6 +36,7 @@ from seamark.sinks.iceberg.table_checks import check_table, refuse_equality_dele
 from seamark.sinks.iceberg.taking_back import WayBack, way_back
 from seamark.sinks.iceberg.upserts import REMOVED, joined_keys
 from seamark.sinks.read_point import ReadPoint
+from seamark.sinks.tables.equal_rows import distinct_rows
 from seamark.sinks.tables.row_transfer import RowTransfer
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class IcebergSink(Sink):
             kept = [backquoted(name) for name in df.columns if name != flag]
             rows = df.selectExpr(*kept, f"coalesce({backquoted(flag)}, false) AS `{REMOVED}`")
         # equal rows of one key are one row
-        return rows.distinct() if self._keys else rows
+        return distinct_rows(rows) if self._keys else rows
 
     def prepare(self) -> Committable:
         if self._staged is None:

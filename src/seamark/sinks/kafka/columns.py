@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from seamark._common.checks import check_text
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.sinks.json_texts import json_object, json_text
+from seamark.sinks.unfit_values import with_whole_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -116,9 +117,16 @@ class RecordColumns:
             raise RefusedError("no column is left for the value of a record")
         return left
 
+    def _columns_of_json(self, kinds: dict[str, DataType]) -> list[str]:
+        """The columns that become JSON; a text or bytes alone are sent as they are."""
+        plain = {name for name in (self.key, self.value) if isinstance(name, str)}
+        members = [] if isinstance(self.value, str) else self._value_columns(list(kinds))
+        return [*members, *(name for name in plain if _is_nested(kinds[name]))]
+
     def staged(self, df: DataFrame) -> DataFrame:
         """The rows as records: the columns ``key``, ``value`` and what else there is."""
         kinds = {field.name: field.dataType for field in df.schema.fields}
+        df = with_whole_texts(df, self._columns_of_json(kinds))
         parts = []
         if self.key is not None:
             parts.append(_payload(self.key, kinds[self.key]).alias(KEY))

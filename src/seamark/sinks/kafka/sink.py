@@ -37,6 +37,7 @@ from seamark.sinks.kafka.target import Target
 from seamark.sinks.kafka.transactions import Limits
 from seamark.sinks.read_point import ReadPoint
 from seamark.sinks.staged_epochs import write_files
+from seamark.sinks.unfit_values import refusing_broken_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -157,7 +158,8 @@ class KafkaSink(Sink):
         self._staged = receipt_of(epoch, attempt)
 
     def _write(self, df: DataFrame, folder: str) -> None:
-        write_files(self._columns.staged(df), folder, "parquet")
+        with refusing_broken_texts(self._target.shown):
+            write_files(self._columns.staged(df), folder, "parquet")
 
     def prepare(self) -> Committable:
         receipt = self._staged

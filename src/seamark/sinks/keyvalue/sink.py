@@ -43,6 +43,7 @@ from seamark.sinks.keyvalue.view_staging import Staging
 from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter, is_redis
 from seamark.sinks.read_point import ReadPoint
 from seamark.sinks.staged_epochs import remove_staged, staged_attempts, staging_into, write_files
+from seamark.sinks.unfit_values import refusing_broken_texts, with_whole_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -159,7 +160,9 @@ class KeyValueSink(Sink):
         self._staged, self._attempt = epoch, attempt
 
     def _write(self, df: DataFrame, folder: str) -> None:
-        write_files(self._shape.staged(df), folder, "parquet")
+        with refusing_broken_texts(self._view.shown):
+            rows = self._shape.staged(with_whole_texts(df, df.columns))
+            write_files(rows, folder, "parquet")
 
     def prepare(self) -> Committable:
         epoch = self._staged

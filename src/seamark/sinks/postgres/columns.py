@@ -148,11 +148,20 @@ def _lost_digits(kind: DataType, name: str, precision: int, scale: int, type_: s
 
 def text_lengths(schema: StructType, table: Sequence[TableColumn]) -> dict[str, int]:
     """How many characters texts may have, by the columns that have a limit."""
-    from pyspark.sql.types import StringType
+    return _lengths(schema, table, in_arrays=False)
 
-    texts = {field.name for field in schema.fields if isinstance(field.dataType, StringType)}
+
+def element_lengths(schema: StructType, table: Sequence[TableColumn]) -> dict[str, int]:
+    """How many characters the texts in arrays may have, by the columns that have a limit."""
+    return _lengths(schema, table, in_arrays=True)
+
+
+def _lengths(
+    schema: StructType, table: Sequence[TableColumn], *, in_arrays: bool
+) -> dict[str, int]:
+    names = {field.name for field in schema.fields}
     return {
         column.name: column.length
         for column in table
-        if column.length is not None and not column.is_array and column.name in texts
+        if column.length is not None and column.is_array == in_arrays and column.name in names
     }

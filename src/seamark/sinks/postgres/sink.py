@@ -34,7 +34,7 @@ from seamark.sinks.contract import (
 )
 from seamark.sinks.folders import check_token
 from seamark.sinks.postgres.catalog import Table, read_table, table_oid
-from seamark.sinks.postgres.columns import text_lengths
+from seamark.sinks.postgres.columns import element_lengths, text_lengths
 from seamark.sinks.postgres.connections import TableAddress
 from seamark.sinks.postgres.copying import Copied, copy_rows
 from seamark.sinks.postgres.history_checks import (
@@ -47,8 +47,14 @@ from seamark.sinks.postgres.ledger import Ledger
 from seamark.sinks.postgres.publishing import Prepared, check_staged, moving, require_own
 from seamark.sinks.postgres.staging import REMOVED, Staging
 from seamark.sinks.postgres.table_checks import WriteOptions, check_table
-from seamark.sinks.postgres.values import as_text
+from seamark.sinks.postgres.values import (
+    as_text,
+    json_columns,
+    refusing_long_elements,
+    without_long_elements,
+)
 from seamark.sinks.read_point import ReadPoint
+from seamark.sinks.unfit_values import refusing_broken_texts, with_whole_texts
 from seamark.spark.batch_log import Plan
 
 if TYPE_CHECKING:
@@ -171,10 +177,14 @@ class PostgresSink(Sink):
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         self._begin(epoch, attempt)
-        rows = self._as_text(df)
+        shown, columns = self._address.shown, self._opened().columns
+        of_elements = element_lengths(df.schema, columns)
+        whole = with_whole_texts(df, json_columns(df.schema))
+        rows = self._as_text(without_long_elements(whole, of_elements))
         statement = self._staging.copy_statement(attempt, rows.columns)
-        lengths = text_lengths(rows.schema, self._opened().columns)
-        copied = copy_rows(rows, self._address.dsn, statement, self._address.shown, lengths)
+        lengths = text_lengths(rows.schema, columns)
+        with refusing_long_elements(of_elements, shown), refusing_broken_texts(shown):
+            copied = copy_rows(rows, self._address.dsn, statement, shown, lengths)
         self._staged = self._prepared(epoch, attempt, copied)
 
     def _begin(self, epoch: Epoch, attempt: str) -> None:

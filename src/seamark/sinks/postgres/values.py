@@ -7,23 +7,35 @@ Tests: ``tests/sinks/test_postgres_columns.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from seamark.sinks.json_texts import json_text
+from seamark.sinks.unfit_values import Test, refusing_unfit, without_unfit
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import ArrayType, DataType
+    from pyspark.sql.types import ArrayType, DataType, StructType
 
 _TIME: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"}
 """In UTC, and saying so: the time zone of the server's session is not Spark's, and the first day of
 year 1 is in no year of PostgreSQL where clocks are behind UTC."""
 
 
+_YEAR_1: Final = -62_135_596_800_000_000
+_YEAR_32768: Final = 971_890_963_200_000_000
+"""When these years begin, in microseconds since 1970."""
+
+
+_LENGTH: Final = "length"
+"""The fault of a text that is too long."""
+
+
 class UnstorableTextError(ValueError):
-    """A text has a zero byte."""
+    """A value has no text that PostgreSQL would read as the same."""
 
 
 def as_text(df: DataFrame, names: Sequence[str]) -> list[Column]:
@@ -34,6 +46,15 @@ def as_text(df: DataFrame, names: Sequence[str]) -> list[Column]:
 
     kinds = {field.name: field.dataType for field in df.schema.fields}
     return [_converted(f.col(backquoted(name)), kinds[name]).alias(name) for name in names]
+
+
+def json_columns(schema: StructType) -> list[str]:
+    """The columns that become JSON, or have some inside."""
+    return [
+        field.name
+        for field in schema.fields
+        if re.search("struct<|map<", field.dataType.simpleString())
+    ]
 
 
 def _converted(value: Column, kind: DataType) -> Column:
@@ -76,14 +97,16 @@ def _element(item: Column, kind: DataType) -> Column:
 def as_csv(batch: pa.RecordBatch, token: str, lengths: Mapping[str, int] | None = None) -> bytes:
     """Rows with a token at the end of each: strings in quotes, null as nothing at all.
 
-    :class:`UnstorableTextError` for a text with a zero byte, which PostgreSQL cannot store, and for
-    one that is longer than ``lengths`` allow: it would cut blanks off without a word.
+    :class:`UnstorableTextError` for a text with a zero byte, which PostgreSQL cannot store, for one
+    that is longer than ``lengths`` allow, because it would cut blanks off without a word, and for
+    a time of the far future or past.
     """
     import pyarrow as pa
     from pyarrow import csv
 
     refuse_zero_bytes(batch)
     _refuse_long_texts(batch, lengths or {})
+    _refuse_far_times(batch)
     table = pa.Table.from_batches([_in_utc(batch)])
     table = table.append_column("token", pa.repeat(token, batch.num_rows))
     sink = pa.BufferOutputStream()
@@ -104,16 +127,61 @@ def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.cast(pa.schema(fields))
 
 
+def _refuse_far_times(batch: pa.RecordBatch) -> None:
+    """Of a year that needs more than 16 bits Arrow writes another one, such as 2024 for 67560."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not pa.types.is_timestamp(field.type) or field.type.tz is None:
+            continue  # without a zone it writes what PostgreSQL refuses
+        ends = pc.min_max(column.cast(pa.int64()))
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low is not None and not (low >= _YEAR_1 and high < _YEAR_32768):
+            raise UnstorableTextError(
+                f"column {field.name!r} has a time that is not in the years 1 to 32767. Leave such "
+                f"rows out, or turn it into null: CASE WHEN year({field.name}) BETWEEN 1 AND 32767 "
+                f"THEN {field.name} END."
+            )
+
+
 def _refuse_long_texts(batch: pa.RecordBatch, lengths: Mapping[str, int]) -> None:
     import pyarrow.compute as pc
 
     for name, most in lengths.items():
         if pc.any(pc.greater(pc.utf8_length(batch.column(name)), most)).as_py():
             raise UnstorableTextError(
-                f"column {name!r} has a text of more than {most} characters, which is what the "
-                f"table's column holds. Make that longer, or cut the text in the output: "
+                f"{_too_long(name, most)}. Make that longer, or cut the text in the output: "
                 f"left({name}, {most})."
             )
+
+
+def _too_long(name: str, most: int) -> str:
+    return (
+        f"column {name!r} has a text of more than {most} characters, which is what the table's "
+        "column holds"
+    )
+
+
+def without_long_elements(df: DataFrame, lengths: Mapping[str, int]) -> DataFrame:
+    """The same rows; reading them fails at an array with a text that is longer than these."""
+    from pyspark.sql import functions as f
+
+    def longer_than(most: int) -> Test:
+        return lambda value, _: f.char_length(value) > most
+
+    tests = {name: longer_than(most) for name, most in lengths.items()}
+    return without_unfit(df, tests, _LENGTH)
+
+
+def refusing_long_elements(lengths: Mapping[str, int], where: str) -> AbstractContextManager[None]:
+    """Makes the failure of :func:`without_long_elements` a refusal of the column."""
+    return refusing_unfit(
+        _LENGTH,
+        lambda name: _too_long(name, lengths[name]),
+        where,
+        "Make that longer, or cut the texts in the output: transform(…, x -> left(x, …)).",
+    )
 
 
 def refuse_zero_bytes(batch: pa.RecordBatch) -> None:
