@@ -6,6 +6,7 @@ import bz2
 import gzip
 import math
 import os
+import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import lz4.block
 import pyarrow as pa
 import pytest
 from pyarrow import orc
@@ -269,6 +271,19 @@ def skipping_at(folder: Path) -> TriedTarget:
     return files_of(folder, "json")
 
 
+def claiming_at(folder: Path) -> TriedTarget:
+    """Spark takes memory for what stands before a block, and its process ends without it."""
+    folder_at(folder, "part-0.json.lz4").write_bytes(struct.pack(">II", 1 << 30, (1 << 31) - 16))
+    return files_of(folder, "json")
+
+
+def claiming_text_at(folder: Path) -> TriedTarget:
+    part = b"\xff\xff\xff\xff\x07\x00a"
+    data = struct.pack(">II", (1 << 31) - 1, len(part)) + part
+    folder_at(folder, "part-0.json.snappy").write_bytes(data)
+    return files_of(folder, "json")
+
+
 def rows_of_one_bit_at(folder: Path) -> TriedTarget:
     rows = pa.table({"is": pa.repeat(pa.scalar(True), 100_000_000)})
     pq.write_table(rows, folder_at(folder), row_group_size=len(rows), compression="zstd")
@@ -290,6 +305,8 @@ def rows_of_one_bit_at(folder: Path) -> TriedTarget:
         second_stream_at,
         zstd_at,
         skipping_at,
+        claiming_at,
+        claiming_text_at,
         rows_of_one_bit_at,
     ],
 )
@@ -332,6 +349,8 @@ def test_all_that_a_file_unpacks_to_is_counted(tmp_path: Path) -> None:
         "a.bz2": bz2.compress(text),
         "a.deflate": zlib.compress(text),
         "a.zst": pa.compress(text, codec="zstd", asbytes=True),
+        "a.lz4": in_a_block(text, lz4.block.compress(text, store_size=False)),
+        "a.snappy": in_a_block(text, pa.compress(text, codec="snappy", asbytes=True)),
     }.items():
         (tmp_path / name).write_bytes(data * 3)
         assert unpacked_size(tmp_path / name, "csv") == 3 * len(text)
@@ -341,6 +360,10 @@ def test_all_that_a_file_unpacks_to_is_counted(tmp_path: Path) -> None:
     least = rows.nbytes + rows.num_rows * limits.TRIED_ROW
     assert unpacked_size(tmp_path / "a", "parquet") >= least
     assert unpacked_size(tmp_path / "b", "orc") >= least
+
+
+def in_a_block(plain: bytes, packed: bytes) -> bytes:
+    return struct.pack(">II", len(plain), len(packed)) + packed
 
 
 def unpacked_size(path: Path, file_format: str) -> int:

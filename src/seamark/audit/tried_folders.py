@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PIECE: Final = limits.MIB
+_SNAPPY_RATIO: Final = 64
+"""No byte of Snappy stands for more; in fact it is a third of that."""
 _PACKED: Final = 4 << 10
 """What follows the end of a stream is copied for each, so little of a file is taken at a time."""
 
@@ -44,6 +46,7 @@ def trier() -> Reader:
     import gzip  # noqa: F401
     import zlib  # noqa: F401
 
+    import lz4.block  # noqa: F401
     import pyarrow.dataset
     import pyarrow.orc  # noqa: F401
 
@@ -83,9 +86,16 @@ def _is_file(path: str) -> bool:
 
 
 def _pieces_of(path: str, file_format: str) -> Callable[[], Iterator[int]] | None:
-    """What gives the sizes that a file unpacks to; None for one that does so only a little."""
+    """What gives the sizes that a file unpacks to; None for one that is not packed."""
     of_columns = {"parquet": _parquet, "orc": _orc}
-    of_text = {".gz": _gzip, ".bz2": _bzip2, ".deflate": _zlib, ".zst": _zstd}
+    of_text = {
+        ".gz": _gzip,
+        ".bz2": _bzip2,
+        ".deflate": _zlib,
+        ".zst": _zstd,
+        ".lz4": partial(_blocks, _lz4_size),
+        ".snappy": partial(_blocks, _snappy_size),
+    }
     reader = of_columns.get(file_format) or of_text.get(os.path.splitext(path)[1])
     return partial(reader, path) if reader is not None else None
 
@@ -169,3 +179,45 @@ def _zstd(path: str) -> Iterator[int]:
     with pa.CompressedInputStream(pa.OSFile(path), "zstd") as file:
         while piece := file.read(_PIECE):
             yield len(piece)
+
+
+def _blocks(plain_size: Callable[[bytes, int], int], path: str) -> Iterator[int]:
+    """Blocks as Hadoop writes them: what one unpacks to, then its parts, each after its length.
+
+    Spark takes memory for the length that stands there, whatever the file has.
+    """
+    left = os.lstat(path).st_size
+    with open(path, "rb") as file:
+        while size := _number(file.read(4)):
+            left -= 4
+            while size > 0:
+                length, left = _number(file.read(4)), left - 4
+                if length > left:
+                    raise MemoryError(f"a block of {left} bytes claims to have {length}")
+                part, left = file.read(length), left - length
+                plain = plain_size(part, size)
+                if not 0 < plain <= size:
+                    raise MemoryError(f"a block of {size} bytes has a part of {plain}")
+                yield plain
+                size -= plain
+
+
+def _number(data: bytes) -> int:
+    """What four bytes stand for; nothing at the end of a file."""
+    return int.from_bytes(data) if len(data) == 4 else 0
+
+
+def _lz4_size(part: bytes, most: int) -> int:
+    import lz4.block
+
+    return len(lz4.block.decompress(part, uncompressed_size=min(most, 255 * len(part))))
+
+
+def _snappy_size(part: bytes, _: int) -> int:
+    """It stands before the rest, seven bits at a time."""
+    size = 0
+    for place, byte in enumerate(part[:5]):
+        size |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            break
+    return size if size <= _SNAPPY_RATIO * len(part) else -1
