@@ -25,6 +25,7 @@ import xxhash
 
 from seamark import limits, open_store
 from seamark._common.json_documents import seal, unseal
+from seamark._common.progress_bars import no_bar
 from seamark._redaction import Redactor
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
@@ -54,10 +55,14 @@ from seamark.native.inspect.replaced_files import StrangeTime, copy_findings
 from seamark.native.inspect.state import State, Store
 from seamark.native.restore import restore_directory
 from seamark.native.snapshot import take_snapshot
+from seamark.pipeline.recovery.rollback import roll_back
 from seamark.pipeline.recovery.sink_recovery import most_ahead
 from seamark.progress.configuration import explain_change
+from seamark.reports.checkpoint_document import chain_of
 from seamark.reports.difference import _flat as flat_members
+from seamark.reports.named_checkpoints import load
 from seamark.reports.state_rows import flat_row
+from seamark.reports.verification import check_named
 from seamark.spark.batch_log import readable_offset
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack, unpack_all
@@ -607,17 +612,23 @@ def test_a_long_chain_without_its_root_is_followed_once(
     assert steps < 2 * links
 
 
-def test_a_chain_may_have_so_many_links_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store("memory://")
-    for i in range(1, 13):
+def test_a_chain_of_parents_may_have_any_length() -> None:
+    """A rollback adds a link to the longest one that a pipeline writes, which has 1000."""
+    links = 1_100
+    store, target = open_store("memory://"), open_store("memory://")
+    for i in range(1, links + 1):
         fields = {"is_incremental": i > 1, "parent_id": i - 1 or None}
         store.save(CheckpointManifest.new(i, epoch=i, **fields))
-    monkeypatch.setattr(validation, "LONGEST_CHAIN", 10)
-    assert store.recover_latest_validated().chosen_id == 10
-    for i in range(1, 13):
-        result = store.validate_checkpoint(i)
-        assert result.valid == (i <= 10)
-        assert i <= 10 or "more than 10 links" in str(result.damage)
+    copied = copy_checkpoints(store, target)
+    assert {each.outcome for each in copied} == {"copied"}
+    again = roll_back(target, links, pipeline=None).checkpoint_id
+    for each, newest in ((store, links), (target, again)):
+        assert each.recover_latest_validated().chosen_id == newest
+        assert each.validate_checkpoint(newest).valid
+        chain, problem = chain_of(each, load(each, newest))
+        assert (len(chain), problem) == (newest, None)
+        checks = check_named(each, str(newest), 1.0, 0, no_bar)
+        assert [check.status for check in checks] == ["ok"] * newest
 
 
 def test_packs_are_stored_no_larger_than_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,7 +235,9 @@ in proportion to its largest file, and time in proportion to all of them."""
 
 TRIED_FLOOR: Final = 1 << 30
 TRIED_RATIO: Final = 256
-"""What the rows of these targets may unpack to: as much as that, or as many times their files."""
+TRIED_ROW: Final = 16
+"""What the rows of these targets may unpack to: as much as that, or as many times their files. Each
+row counts as no less than the third: Spark keeps an empty one in so many bytes."""
 
 DEEPEST_TYPE: Final = 16
 MOST_TYPES: Final = 5_000

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import math
 import os
+import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import lz4.block
 import pyarrow as pa
 import pytest
 from pyarrow import orc
@@ -209,20 +211,105 @@ def folder_at(folder: Path, name: str = "part-0.parquet") -> Path:
     return epoch / name
 
 
+def files_of(folder: Path, file_format: str = "parquet") -> TriedTarget:
+    return TriedTarget("files", str(folder), {"format": file_format})
+
+
 def files_at(folder: Path) -> TriedTarget:
     swollen(folder_at(folder))
-    return TriedTarget("files", str(folder), {})
+    return files_of(folder)
 
 
 def zipped_at(folder: Path) -> TriedTarget:
     member = gzip.compress(bytes(64 << 20))
     folder_at(folder, "part-0.json.gz").write_bytes(member * 20)
-    return TriedTarget("files", str(folder), {})
+    return files_of(folder, "json")
+
+
+def nameless_at(folder: Path) -> TriedTarget:
+    """Spark reads all files of an epoch as the format says, whatever they are called."""
+    swollen(folder_at(folder, "part-0"))
+    return files_of(folder)
+
+
+def nearly_hidden_at(folder: Path) -> TriedTarget:
+    """A name with ``=`` may be that of a partition, so Spark does not pass over it."""
+    file = folder_at(folder, "_k=1") / "_n=1.parquet"
+    file.parent.mkdir()
+    swollen(file)
+    return files_of(folder)
+
+
+def damaged_at(folder: Path) -> TriedTarget:
+    """Spark reads the declared columns alone."""
+    path = folder_at(folder)
+    swollen(path)
+    first = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    data = bytearray(path.read_bytes())
+    at = first.dictionary_page_offset or first.data_page_offset
+    data[at : at + 16] = b"\xff" * 16
+    path.write_bytes(data)
+    return files_of(folder)
+
+
+def second_stream_at(folder: Path) -> TriedTarget:
+    streams = zlib.compress(b"{}\n"), zlib.compress(bytes(64 << 20), 9) * 20
+    folder_at(folder, "part-0.json.deflate").write_bytes(b"".join(streams))
+    return files_of(folder, "json")
+
+
+def zstd_at(folder: Path) -> TriedTarget:
+    frame = pa.compress(bytes(512 << 20), codec="zstd", asbytes=True)
+    folder_at(folder, "part-0.csv.zst").write_bytes(frame * 3)
+    return files_of(folder, "csv")
+
+
+def skipping_at(folder: Path) -> TriedTarget:
+    """Spark looks for the next block in what is no bzip2."""
+    streams = bz2.compress(b"{}\n"), b"no stream", bz2.compress(bytes(32 << 20)) * 60
+    folder_at(folder, "part-0.json.bz2").write_bytes(b"".join(streams))
+    return files_of(folder, "json")
+
+
+def claiming_at(folder: Path) -> TriedTarget:
+    """Spark takes memory for what stands before a block, and its process ends without it."""
+    folder_at(folder, "part-0.json.lz4").write_bytes(struct.pack(">II", 1 << 30, (1 << 31) - 16))
+    return files_of(folder, "json")
+
+
+def claiming_text_at(folder: Path) -> TriedTarget:
+    part = b"\xff\xff\xff\xff\x07\x00a"
+    data = struct.pack(">II", (1 << 31) - 1, len(part)) + part
+    folder_at(folder, "part-0.json.snappy").write_bytes(data)
+    return files_of(folder, "json")
+
+
+def rows_of_one_bit_at(folder: Path) -> TriedTarget:
+    rows = pa.table({"is": pa.repeat(pa.scalar(True), 100_000_000)})
+    pq.write_table(rows, folder_at(folder), row_group_size=len(rows), compression="zstd")
+    return files_of(folder)
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [delta_at, iceberg_at, files_at, zipped_at])
+@pytest.mark.parametrize(
+    "make",
+    [
+        delta_at,
+        iceberg_at,
+        files_at,
+        zipped_at,
+        nameless_at,
+        nearly_hidden_at,
+        damaged_at,
+        second_stream_at,
+        zstd_at,
+        skipping_at,
+        claiming_at,
+        claiming_text_at,
+        rows_of_one_bit_at,
+    ],
+)
 def test_small_files_whose_rows_unpack_to_gigabytes_are_not_read(
     tmp_path: Path, make: Callable[[Path], TriedTarget]
 ) -> None:
@@ -234,23 +321,55 @@ def test_small_files_whose_rows_unpack_to_gigabytes_are_not_read(
 
 def test_the_rows_of_usual_files_are_within_the_limits(tmp_path: Path) -> None:
     rows = pa.table({"n": list(range(1000)), "word": ["a"] * 1000})
-    pq.write_table(rows, folder_at(tmp_path))
+    pq.write_table(rows, folder_at(tmp_path / "parquet"))
     orc.write_table(rows, folder_at(tmp_path / "orc", "part-0.orc"))
     text = b'{"n":1}\n' * 1000
     for name, data in {
         "part-0.json": text,
         "part-0.json.gz": gzip.compress(text),
-        "part-0.json.bz2": bz2.compress(text),
-        "part-0.json.deflate": zlib.compress(text),
+        "part-0.json.bz2": bz2.compress(text) * 2,
+        "part-0.json.deflate": zlib.compress(text) * 2,
+        "part-0.json.zst": pa.compress(text, codec="zstd", asbytes=True) * 2,
     }.items():
         folder_at(tmp_path / name, name).write_bytes(data)
+    kinds = {"parquet": "parquet", "orc": "orc"}
     tried = {
-        str(folder): TriedTarget("files", str(folder), {})
-        for folder in (tmp_path, *tmp_path.iterdir())
+        folder.name: files_of(folder, kinds.get(folder.name, "json"))
+        for folder in tmp_path.iterdir()
     }
     targets = LimitedTargets(tried)
     for name in tried:
         targets.require(name)
+
+
+def test_all_that_a_file_unpacks_to_is_counted(tmp_path: Path) -> None:
+    text = b'{"n":1}\n' * 1000
+    for name, data in {
+        "a.gz": gzip.compress(text),
+        "a.bz2": bz2.compress(text),
+        "a.deflate": zlib.compress(text),
+        "a.zst": pa.compress(text, codec="zstd", asbytes=True),
+        "a.lz4": in_a_block(text, lz4.block.compress(text, store_size=False)),
+        "a.snappy": in_a_block(text, pa.compress(text, codec="snappy", asbytes=True)),
+    }.items():
+        (tmp_path / name).write_bytes(data * 3)
+        assert unpacked_size(tmp_path / name, "csv") == 3 * len(text)
+    rows = pa.table({"n.a": list(range(1000)), "word": ["a"] * 1000, "is": [True] * 1000})
+    pq.write_table(rows, tmp_path / "a")
+    orc.write_table(rows, tmp_path / "b")
+    least = rows.nbytes + rows.num_rows * limits.TRIED_ROW
+    assert unpacked_size(tmp_path / "a", "parquet") >= least
+    assert unpacked_size(tmp_path / "b", "orc") >= least
+
+
+def in_a_block(plain: bytes, packed: bytes) -> bytes:
+    return struct.pack(">II", len(plain), len(packed)) + packed
+
+
+def unpacked_size(path: Path, file_format: str) -> int:
+    pieces = tried_folders._pieces_of(str(path), file_format)
+    assert pieces is not None
+    return sum(pieces())
 
 
 def test_a_file_is_counted_each_time_that_it_is_unpacked() -> None:

@@ -117,6 +117,21 @@ def test_a_bug_is_told_as_one_with_its_trace_only_on_request(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "said", ["Answer from Java side is empty", "Error while sending or receiving"]
+)
+def test_a_spark_whose_process_has_ended_is_no_fault_of_seamark(
+    said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from py4j.protocol import Py4JNetworkError
+
+    failing(Py4JNetworkError(said), monkeypatch)
+    assert run(["fail"]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "Spark's process has ended" in told
+    assert "fault of Seamark" not in told
+
+
 def test_an_error_is_json_when_that_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

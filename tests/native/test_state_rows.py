@@ -312,6 +312,7 @@ def test_an_error_of_spark_is_one_line_with_its_name_and_without_its_java() -> N
         ("CANNOT_LOAD_STATE_STORE.UNCATEGORIZED", "corrupted", 2, DamageError),
         ("CANNOT_LOAD_STATE_STORE.X", "1.delta does not exist", 2, DamageError),
         ("CANNOT_LOAD_STATE_STORE.X", "1.delta does not exist", 0, CheckpointNotFoundError),
+        ("CANNOT_LOAD_STATE_STORE.HDFS_STORE_PROVIDER_OUT_OF_MEMORY", "no", 2, SeamarkError),
         ("SOMETHING_NEW", "no", 2, SeamarkError),
     ],
 )
@@ -323,6 +324,20 @@ def test_what_spark_says_becomes_an_error_with_the_exit_code_that_fits(
     error = _error_for(SparkFailure(condition, line), tree, choose(tree, StateRequest(batch=batch)))
     assert type(error) is kind
     assert condition in str(error)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["OutOfMemoryError: Java heap space", "Job 0 cancelled because SparkContext was shut down"],
+)
+def test_a_state_that_spark_has_no_memory_for_is_not_called_damaged(
+    tmp_path: Path, line: str
+) -> None:
+    make_copy(tmp_path, 3)
+    tree = tree_of(tmp_path)
+    error = _error_for(SparkFailure("", line), tree, choose(tree, StateRequest(batch=2)))
+    assert "memory was not enough" in error.what
+    assert "--driver-memory" in str(error.hint)
 
 
 # values

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seamark.errors import DamageError, RefusedError
+from seamark.limits import MIB
 from seamark.sinks.epoch_folder import StoredFile
 from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.kafka.staged_records import (
@@ -193,3 +194,22 @@ def test_every_file_is_sent_by_one_shard(shards: int) -> None:
     assert len(shares) == shards
     assert sorted(name for share in shares for name in share) == [file.name for file in files]
     assert shares == shares_of_files(files[::-1], shards), "whoever divides them, divides them so"
+
+
+def test_equal_rows_of_a_small_file_are_not_all_unpacked_at_once(tmp_path: Path) -> None:
+    rows, size = 1_000, 100_000
+    path = file(tmp_path, value=[b"v" * size] * rows)
+    assert Path(path).stat().st_size < size
+    sizes = [
+        sum(len(each or b"") for each in some.values) for some in records_in([path], "t", PLAIN)
+    ]
+    assert sum(sizes) == rows * size
+    assert max(sizes) < 32 * MIB
+    assert look_over([path], "t", PLAIN)["t"].rows == rows
+
+
+def test_many_small_rows_come_together_and_in_their_order(tmp_path: Path) -> None:
+    values = [str(number).encode() for number in range(30_000)]
+    read = [some.values for some in records_in([file(tmp_path, value=values)], "t", PLAIN)]
+    assert [each for some in read for each in some] == values
+    assert len(read) == 2

@@ -13,7 +13,7 @@ from functools import cached_property, partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.audit.tried_rows import TriedRows, left_to_the_audit
+from seamark.audit.tried_rows import TriedRows, left_to_the_audit, size_of
 from seamark.errors import DamageError
 from seamark.limits import LARGEST_TABLE_FILE
 from seamark.sources.delta.log import AddedFile, LogEntry
@@ -121,4 +121,4 @@ class DeltaEntries:
 
 def _sizes(fragment: ParquetFileFragment, schema: pa.Schema) -> Iterator[int]:
     for batch in fragment.to_batches(schema=schema, batch_readahead=1):
-        yield batch.nbytes
+        yield size_of(batch)

@@ -19,6 +19,7 @@ from seamark.spark.row_digests import RowDigest, comparable_digest
 from seamark.store.manifest_scan import ScannedCheckpoint
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_FORMATS: Final = ("parquet", "orc", "json", "csv")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,12 @@ class SinkHistory:
     start takes them back, and until then the sink may show them."""
     note: str = ""
     """Why nothing, or not everything, can be compared."""
+
+    @property
+    def file_format(self) -> str:
+        """The format in which files of epochs are read."""
+        given = self.options.get("format")
+        return given if given in _FORMATS else "parquet"
 
     @property
     def since(self) -> int:

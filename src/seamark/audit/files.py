@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _EPOCH: Final = "epoch"
-_FORMATS: Final = ("parquet", "orc", "json", "csv")
 _EXACT: Final = ("parquet", "orc")
 """Formats that keep every value as it was."""
 _COUNTED: Final = "only counted: Spark cannot read the keys of a map back that are not texts"
@@ -274,8 +273,7 @@ class _FolderReader:
         self._spark = spark
         self._path = path
         self._schema = declared_schema(history.columns)
-        given = str(history.options.get("format") or "")
-        self._format = given if given in _FORMATS else "parquet"
+        self._format = history.file_format
         point = history.newest.point
         options = point.at.get("options") if point is not None else None
         found = options if isinstance(options, dict) else {}

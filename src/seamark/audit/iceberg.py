@@ -16,7 +16,7 @@ from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.limited_targets import Reader, TriedTarget, option_naming
 from seamark.audit.shared_tables import SharedTables, table_place
 from seamark.audit.tables import ReadOnce, TableVersions, compare_table
-from seamark.audit.tried_rows import TriedRows, left_to_the_audit
+from seamark.audit.tried_rows import TriedRows, left_to_the_audit, size_of
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.spark.row_digests import RowDigest
@@ -198,7 +198,7 @@ def trier() -> Reader:
 
 
 def _sizes(table: Table, task: FileScanTask) -> Iterator[int]:
-    return (batch.nbytes for batch in _batches(table, [task]))
+    return map(size_of, _batches(table, [task]))
 
 
 def _try_rows(table: Table, tasks: list[FileScanTask], rows: TriedRows) -> None:

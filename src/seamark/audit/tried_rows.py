@@ -10,9 +10,18 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from seamark import limits
 from seamark._common.limited_process import limit_this_process
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def size_of(batch: pa.RecordBatch) -> int:
+    """What rows count as; a value of one bit, or none at all, is a row as well."""
+    return max(int(batch.nbytes), batch.num_rows * limits.TRIED_ROW)
 
 
 @contextmanager

@@ -91,11 +91,23 @@ def _translated(error: Exception) -> SeamarkError:
             f"the output could not be written: {error.strerror}",
             hint="The store is fine. The command may already have changed it.",
         )
+    if (ended := _of_ended_spark(error)) is not None:
+        return ended
     return (isinstance(error, OSError) and system_refusal(error)) or SeamarkError(
         f"this should not have happened: {type(error).__name__}: {error}",
         hint="It is a fault of Seamark itself. The same command with -vv shows where; please "
         "report that.",
     )
+
+
+def _of_ended_spark(error: Exception) -> SeamarkError | None:
+    """For an error of the connection to Spark's process, if there is one."""
+    connection = sys.modules.get("py4j.protocol")
+    if connection is None or not isinstance(error, connection.Py4JNetworkError):
+        return None
+    from seamark.spark.failures import out_of_memory
+
+    return out_of_memory(str(error))
 
 
 def error_lines(error: SeamarkError) -> list[str]:

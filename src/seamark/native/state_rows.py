@@ -21,7 +21,7 @@ from seamark.checkpoint_dir.state_files import is_state
 from seamark.checkpoint_dir.state_references import SNAPSHOT_REPAIR, require_version_inside
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.native.state_choice import FORMAT_VERSION, StateSelection
-from seamark.spark.failures import SparkFailure, is_of_spark, said_by
+from seamark.spark.failures import SparkFailure, is_of_spark, out_of_memory, said_by
 from seamark.spark.pinned_settings import require_known_settings
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def _error_for(said: SparkFailure, files: CheckpointFiles, reading: StateSelecti
             hint="Restore a snapshot of the directory and start the query on it with a newer "
             "Spark: its first batch writes the schema.",
         )
+    if (ended := out_of_memory(str(said), where)) is not None:
+        return ended
     inspect = f"'seamark spark inspect {shlex.quote(files.uri)}' shows what is wrong."
     if condition.startswith("CANNOT_LOAD_STATE_STORE") and _NO_SUCH_FILE.search(str(said)):
         return _gone(where, inspect, files, reading)

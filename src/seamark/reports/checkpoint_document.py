@@ -31,7 +31,6 @@ from seamark.store.inspection import (
     stored_bytes,
 )
 from seamark.store.owner import Owner, Standing, known_pins, standing
-from seamark.store.validation import LONGEST_CHAIN
 
 _TAIL: Final = 256 << 10
 
@@ -41,7 +40,7 @@ def chain_of(
 ) -> tuple[list[CheckpointManifest], str | None]:
     """A checkpoint and what it builds on, newest first, and why it ends too early if it does."""
     chain = [newest]
-    while chain[-1].is_incremental and len(chain) <= LONGEST_CHAIN:
+    while chain[-1].is_incremental:
         parent_id = chain[-1].parent_id or 0
         try:
             parent = store.load_by_id(parent_id) if parent_id else None

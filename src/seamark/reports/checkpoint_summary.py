@@ -22,7 +22,6 @@ from seamark.store.consistent_read import Overtaken, raise_if_missed, until_sett
 from seamark.store.inspection import scan
 from seamark.store.manifest_scan import ScannedCheckpoint
 from seamark.store.owner import UNCOUNTED, OutdatedOwner, Owner, known_pins, standing
-from seamark.store.validation import LONGEST_CHAIN
 
 USABLE: Final = ("valid", "committing")
 """Statuses of checkpoints that a start could choose."""
@@ -184,7 +183,7 @@ def chain_ids(checkpoint_id: int, summaries: Mapping[int, CheckpointSummary]) ->
     """A checkpoint and what it builds on, newest first, as far as it is known."""
     chain: list[int] = []
     next_id: int | None = checkpoint_id
-    while next_id is not None and next_id in summaries and len(chain) <= LONGEST_CHAIN:
+    while next_id is not None and next_id in summaries:
         chain.append(next_id)
         parent = summaries[next_id].parent_id
         next_id = parent if parent is not None and parent < next_id else None

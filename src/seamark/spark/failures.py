@@ -43,6 +43,11 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]+)*)\] ?([
 _STATE: Final = re.compile(r"(?<!\s)\s*+SQLSTATE: \w++\s*+$")
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MULTILINE)
 _CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+\.)*")
+_NO_MEMORY: Final = re.compile(
+    r"OUT_OF_MEMORY|OutOfMemoryError|SparkContext was shut ?down|stopped SparkContext"
+    r"|Error while sending or receiving|Answer from Java side is empty|connect to the Java server"
+)
+"""Without memory Spark ends its own process; what is heard of that depends on who asks first."""
 _ADVICE: Final = (" If the stream job is restarted with ", "clear the existing ")
 """Spark's own remedy for state that cannot be read is to throw it away."""
 
@@ -255,6 +260,19 @@ def is_of_spark(error: BaseException) -> TypeGuard[Exception]:
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException | Py4JError)
+
+
+def out_of_memory(said: str, where: str | None = None) -> SeamarkError | None:
+    """The error for a Spark whose memory was not enough; None when it says anything else."""
+    if not _NO_MEMORY.search(said):
+        return None
+    return SeamarkError(
+        "Spark's process has ended, most likely because its memory was not enough",
+        where=where,
+        hint="It proves no damage. Give Spark more: PYSPARK_SUBMIT_ARGS='--driver-memory 4g "
+        "pyspark-shell'. For files of unknown origin run 'seamark spark inspect --read-data' "
+        "first: they may claim to be far larger than they are.",
+    )
 
 
 def refused(error: Exception) -> SeamarkError:

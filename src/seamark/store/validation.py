@@ -24,7 +24,6 @@ from seamark.store.partitioned_state import PartitionedStates
 from seamark.store.shared_objects import ReadObjects, SharedObjects
 from seamark.store.sidecars import Sidecars, has_sidecar
 
-LONGEST_CHAIN: Final = 1000
 _MOST_REMEMBERED: Final = 10_000
 
 ReadState = Literal["always", "once", "unshared", "size", "never"]
@@ -125,22 +124,6 @@ class ExaminedCheckpoint(NamedTuple):
         return cls(kind, manifest, result)
 
 
-class BrokenChain(NamedTuple):
-    """What is known of the parents of a checkpoint."""
-
-    links: int
-    """How many of them were looked at."""
-    problem: str | None
-
-    def one_longer(self) -> BrokenChain:
-        """The same as its child sees it."""
-        if self.links + 1 < LONGEST_CHAIN:
-            return BrokenChain(self.links + 1, self.problem)
-        return BrokenChain(
-            self.links + 1, f"its chain of parents has more than {LONGEST_CHAIN} links"
-        )
-
-
 @dataclass(frozen=True)
 class SeenState:
     """State that was read in one pass over many checkpoints, outside of their manifests."""
@@ -154,7 +137,8 @@ class KnownCheckpoints:
     """What was seen in one pass over many checkpoints, so that what they share is read once."""
 
     examined: dict[tuple[int, ReadState], ExaminedCheckpoint] = field(default_factory=dict)
-    chains: dict[tuple[int, ReadState], BrokenChain] = field(default_factory=dict)
+    broken_links: dict[tuple[int, ReadState], str | None] = field(default_factory=dict)
+    """What is wrong with the parents of a checkpoint, None if nothing is."""
     state: SeenState = field(default_factory=SeenState)
 
 
@@ -197,9 +181,7 @@ class Validator:
         own = self._examine_known(checkpoint_id, owner, read_state, seen)
         if own.kind is not CheckpointKind.CHECKPOINT or own.manifest is None:
             return own
-        # of many, each is followed to its end: the next one begins there
-        most = LONGEST_CHAIN if known is None else None
-        broken = self._broken_link(own.manifest, owner, read_state, seen, most)
+        broken = self._broken_link(own.manifest, owner, read_state, seen)
         if broken is None:
             return own
         warnings = [str(issue) for issue in own.result.issues]
@@ -236,27 +218,20 @@ class Validator:
         owner: Owner,
         read_state: ReadState,
         known: KnownCheckpoints,
-        most: int | None,
     ) -> str | None:
-        chains = known.chains
-        passed: list[int] = []
-        child, chain = manifest, None
-        while chain is None:
-            seen = chains.get((child.checkpoint_id, read_state))
-            if seen is not None:
-                chain = seen.one_longer() if passed else seen
-            elif len(passed) == most:
-                chain = BrokenChain(LONGEST_CHAIN, None).one_longer()
-            else:
-                passed.append(child.checkpoint_id)
-                parent, problem = self._parent(child, owner, read_state, known)
-                chain = BrokenChain(0, problem) if parent is None else None
-                child = parent or child
-        result = chain
-        for checkpoint_id in reversed(passed):
-            chains[checkpoint_id, read_state] = result = chain
-            chain = chain.one_longer()
-        return result.problem
+        """What is wrong with its parents. They are followed to the end, which each chain has."""
+        passed: list[tuple[int, ReadState]] = []
+        child: CheckpointManifest | None = manifest
+        problem: str | None = None
+        while child is not None:
+            link = child.checkpoint_id, read_state
+            if link in known.broken_links:
+                problem = known.broken_links[link]
+                break
+            passed.append(link)
+            child, problem = self._parent(child, owner, read_state, known)
+        known.broken_links.update(dict.fromkeys(passed, problem))
+        return problem
 
     def _parent(
         self,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from seamark._common.logs import logger_named
 from seamark._common.text import size_text
@@ -59,6 +58,7 @@ from seamark.pipeline.recovery.sink_recovery import (
 )
 from seamark.pipeline.recovery.starting_point import LongWork, StartingPoint, unwatched
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
+from seamark.pipeline.telemetry.checkpoint_metrics import CHAIN_ENDED
 from seamark.pipeline.telemetry.reports import CopyOutcome, StartReport
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
@@ -68,9 +68,6 @@ from seamark.store.ownership import Claim
 from seamark.store.recovery import RecoveryReport as Walk
 
 log = logger_named("seamark.pipeline")
-
-_ENDED: Final = 1 << 30
-"""More links than any chain may have: the next checkpoint is a full one."""
 
 
 class Recovery:
@@ -313,7 +310,7 @@ class Recovery:
         if chain.leaves != list(self._identity.leaves):
             reorder_sources(mine, chosen, self._identity)
             # the chain's logs go by the old numbers of the sources: nothing builds on them
-            history.links = _ENDED
+            history.links = CHAIN_ENDED
             if chain.index is not None:
                 files = chain.index.files.items()
                 chain.index = FileIndex({p: f for p, f in files if not p.startswith("sources/")})

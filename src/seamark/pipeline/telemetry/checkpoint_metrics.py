@@ -27,7 +27,6 @@ from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.kafka.positions import each_position
 from seamark.spark.kafka.recorded_positions import lowest_position, recorded_lines
 from seamark.store.index_parts import LOG
-from seamark.store.validation import LONGEST_CHAIN
 
 if TYPE_CHECKING:
     from prometheus_client import Gauge
@@ -37,6 +36,9 @@ log = logger_named("seamark.pipeline")
 STATUSES: Final = ("Committed", "Failed", "Pending")
 MOST_POSITIONS: Final = 10_000
 """Of one source. Names of positions are up to the source, and a scrape has to stay small."""
+
+CHAIN_ENDED: Final = 1 << 30
+"""More links than any chain has: the next checkpoint is a full one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,7 @@ class CheckpointGauges:
         one(families.checkpoint_epoch, manifest.epoch)
         one(families.checkpoint_at, manifest.timestamp_ms / 1000)
         one(families.checkpoint_full, not manifest.is_incremental)
-        one(families.checkpoint_parents, newest.links if newest.links <= LONGEST_CHAIN else None)
+        one(families.checkpoint_parents, newest.links if newest.links < CHAIN_ENDED else None)
         one(families.checkpoint_gaps, len(manifest.gaps))
         one(families.added_bytes, manifest.size_bytes)
         one(families.restore_bytes, manifest.restore_bytes)

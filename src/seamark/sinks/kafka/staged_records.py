@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import shortened
 from seamark.errors import DamageError, RefusedError
-from seamark.limits import LONGEST_REASON
+from seamark.limits import LONGEST_REASON, MIB
 from seamark.sinks.epoch_folder import StoredFile
 from seamark.sinks.kafka.columns import HEADERS, KEY, PARTITION, TOPIC, VALUE, RecordColumns
 
@@ -29,6 +29,9 @@ RECORD_OVERHEAD: Final = 100
 """Bytes of a record and its batch besides key, value and headers, at most."""
 _HEADER_OVERHEAD: Final = 10
 _ROWS: Final = 20_000
+_BYTES: Final = 8 * MIB
+_ROWS_AT_ONCE: Final = 128
+"""Rows that are unpacked before their size is known: a file has equal ones only once."""
 DEFAULT_LIMIT: Final = 1_048_588
 """``max.message.bytes`` of a topic where nobody has changed it."""
 
@@ -187,7 +190,27 @@ def _batches(path: str, columns: RecordColumns) -> Iterator[pa.RecordBatch]:
     with _opened(path) as file:
         parquet = pq.ParquetFile(file)
         _require_declared(parquet.schema_arrow.names, columns, path)
-        yield from parquet.iter_batches(_ROWS)
+        yield from _gathered(parquet.iter_batches(_ROWS_AT_ONCE))
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches, as long as these stay small."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROWS or size >= _BYTES:
+            yield from _combined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield from _combined(waiting)
+
+
+def _combined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    import pyarrow as pa
+
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def _opened(path: str) -> BinaryIO:
