@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from seamark.errors import DamageError, RefusedError
+from seamark.errors import DamageError, RefusedError, StoreUnavailableError
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, Writer, epoch, receipt
 from tests.sinks.support.deltas import (
     HandWrittenDelta,
@@ -176,6 +178,86 @@ def test_a_negative_decimal_in_a_partition_is_not_merged_and_the_table_stays_rea
     with pytest.raises(RefusedError, match="a negative number in the partition column 'amount'"):
         sink.prepare()
     assert DeltaTable(str(table)).to_pyarrow_table()["n"].to_pylist() == [1]
+
+
+@pytest.fixture
+def compacted(sink: HandWrittenDelta) -> HandWrittenDelta:
+    """A table whose earlier versions need files that the newest does not."""
+    for number in (1, 2, 3):
+        sink.stage(numbers([number]), epoch(number), f"a{number}")
+        sink.commit(sink.prepare())
+    sink.compact()
+    return sink
+
+
+def test_a_rollback_beside_a_vacuum_never_needs_what_that_removes(
+    table: Path,
+    writer: Writer,
+    compacted: HandWrittenDelta,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remove = compacted._place.delete_files
+
+    def beside(paths: Sequence[str]) -> None:
+        with pytest.raises(StoreUnavailableError, match="are being vacuumed"):
+            writer.new_handle().unpublish_after(1)
+        remove(paths)
+
+    monkeypatch.setattr(compacted._place, "delete_files", beside)
+    assert compacted.vacuum(0)
+    assert numbers_in(table) == [1, 2, 3]
+    with pytest.raises(RefusedError, match="of its files are gone"):
+        writer.new_handle().unpublish_after(1)
+
+
+def test_a_vacuum_that_begins_while_a_rollback_is_on_its_way_is_noticed(
+    table: Path,
+    writer: Writer,
+    compacted: HandWrittenDelta,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    epochs, vacuums = compacted._epochs, iter([writer.new_handle()])
+    restore = epochs._restore
+
+    def beside(*about: Any) -> None:
+        for other in vacuums:
+            cast("HandWrittenDelta", other).vacuum(0)
+        restore(*about)
+
+    monkeypatch.setattr(epochs, "_restore", beside)
+    with pytest.raises(RefusedError, match="of its files are gone"):
+        compacted.unpublish_after(1)
+    assert numbers_in(table) == [1, 2, 3]
+
+
+def test_a_vacuum_keeps_what_a_rollback_needs_that_came_first(
+    table: Path,
+    writer: Writer,
+    compacted: HandWrittenDelta,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create = compacted._place.control.create
+
+    def beside(key: str, data: bytes) -> object:
+        writer.new_handle().unpublish_after(1)
+        return create(key, data)
+
+    monkeypatch.setattr(compacted._place.control, "create", beside)
+    compacted.vacuum(0)
+    assert numbers_in(table) == [1]
+
+
+def test_a_vacuum_that_died_stands_in_the_way_of_a_rollback_for_an_hour(
+    table: Path, writer: Writer, compacted: HandWrittenDelta
+) -> None:
+    compacted._place.control.create("vacuums/died.json", b"{}")
+    with pytest.raises(StoreUnavailableError, match="are being vacuumed"):
+        compacted.require_unpublish_after(1)
+    then = time.time() - 3700
+    os.utime(table / "_seamark/vacuums/died.json", (then, then))
+    compacted.require_unpublish_after(1)
+    assert compacted.vacuum(0)
+    assert not list((table / "_seamark/vacuums").iterdir())
 
 
 def test_files_that_were_vacuumed_stand_in_the_way_of_a_rollback_and_are_told_before_it(

@@ -93,6 +93,44 @@ def test_a_view_that_another_driver_takes_back_can_be_taken_back(
     assert newest.epoch == 2
 
 
+def test_a_commit_that_ends_late_leaves_what_others_have_kept_since(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, other = filled(world, 1)
+    committable = world.prepare(late, told(2), *rows_of(2))
+    show = late._view.show
+
+    def overtaken(*about: Any) -> bool:
+        is_newest = show(*about)
+        other.commit(committable)
+        world.show(other, told(3), *rows_of(3))
+        return is_newest
+
+    monkeypatch.setattr(late._view, "show", overtaken)
+    late.commit(committable)
+    assert world.kept() == [1, 2, 3]
+    assert other.unpublish_after(1) == [2, 3]
+    assert world.epoch() == 1
+
+
+def test_a_rollback_that_ends_late_leaves_what_others_have_kept_since(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, other = filled(world)
+    in_session = late._view.in_session
+
+    def overtaken(work: Any) -> Any:
+        found = in_session(work)
+        if world.epoch() == 1:
+            world.show(other, told(2, NEW), *rows_of(2))
+        return found
+
+    monkeypatch.setattr(late._view, "in_session", overtaken)
+    assert late.unpublish_after(1) == [2, 3]
+    assert world.kept() == [1, 2]
+    assert other.unpublish_after(1) == [2]
+
+
 @pytest.mark.parametrize("kept", [70, 80])
 def test_a_view_that_goes_back_by_many_epochs_knows_what_it_shows(world: World, kept: int) -> None:
     sink = world.handle(undo=True, keep_epochs=kept)
@@ -113,7 +151,7 @@ def test_a_view_without_a_record_of_what_it_shows_is_damaged_and_not_empty(world
     newest = sink.newest()
     assert newest is not None
     assert newest.epoch == 1, "what is kept of the epoch tells"
-    sink._staging.forget_after(0)
+    sink._staging.forget(sink._staging.kept_after(0))
     with pytest.raises(DamageError, match="shows epoch 1, and has no record of it"):
         sink.newest()
     with open_progress(sink._view.store.url, read_only=True) as store:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from seamark.errors import StoreUnavailableError
+from seamark.errors import RefusedError, StoreUnavailableError
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
 from seamark.progress.rocksdb import database
 from seamark.progress.rocksdb import ledger as backend
@@ -322,3 +322,29 @@ def test_a_reader_of_files_that_never_stay_the_same_says_so(
         rocksdb_of(writer).flush()
         with pytest.raises(StoreUnavailableError, match="changed at every look"):
             reader.get("view", b"a")
+
+
+def test_a_reader_that_is_closed_while_another_thread_looks_stays_closed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_progress(url) as writer:
+        write(writer, 1, 10)
+        reader = open_progress(url, read_only=True)
+        secondary = cast("Any", reader)._ledger._database
+        look = secondary._manifest
+        closing = threading.Thread(target=reader.close)
+
+        def closed_meanwhile() -> Any:
+            if closing.ident is None:
+                closing.start()
+                closing.join(0.5)
+            return look()
+
+        monkeypatch.setattr(secondary, "_manifest", closed_meanwhile)
+        snapshot = secondary.snapshot()
+        closing.join()
+        for look_again in (secondary.snapshot, lambda: snapshot.get(b"a")):
+            with pytest.raises(RefusedError, match="closed in the meantime"):
+                look_again()
+        assert secondary._rdict is None
+        assert not Path(secondary._scratch.name).exists()

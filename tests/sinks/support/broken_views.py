@@ -128,7 +128,7 @@ class TrustsItsFiles(WithWriter):
 
 
 class _Forgetful(Staging):
-    def put_aside(self, attempt: str, *, newest: int | None = None) -> None:
+    def put_aside(self, attempt: str) -> None:
         remove_staged(self.path, attempt)
 
 

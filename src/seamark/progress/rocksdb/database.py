@@ -74,9 +74,10 @@ class DatabaseSnapshot:
         self._cursor = None
 
     def _open(self) -> Any:
-        if self._cursor is None:
-            raise RefusedError("the progress store was closed in the meantime", where=self._where)
-        return self._cursor
+        cursor = self._cursor
+        if cursor is None:
+            raise _closed(self._where)
+        return cursor
 
     def _check(self) -> None:
         with translate_rocksdb_errors(self._where):
@@ -183,6 +184,7 @@ class Secondary:
         self._looking = threading.Lock()
         self._rdict: Rdict | None = None
         self._opened_with: Manifest | None = None
+        self._is_closed = False
         try:
             self._caught_up().end()  # which tries again beside a writer that just starts
         except BaseException:
@@ -213,6 +215,8 @@ class Secondary:
 
     def snapshot(self) -> DatabaseSnapshot:
         with self._looking:
+            if self._is_closed:
+                raise _closed(self._path)
             if (which := self._identity()) != self._which:
                 self._forget()
                 self._which = which
@@ -274,11 +278,17 @@ class Secondary:
         self._opened_with = None
 
     def close(self) -> None:
-        for snapshot in list(self._snapshots):
-            snapshot.end()
-        with translate_rocksdb_errors(self._path):
-            self._forget()
-        self._scratch.cleanup()
+        with self._looking:  # a look of another thread would open it again
+            self._is_closed = True
+            for snapshot in list(self._snapshots):
+                snapshot.end()
+            with translate_rocksdb_errors(self._path):
+                self._forget()
+            self._scratch.cleanup()
+
+
+def _closed(path: str) -> RefusedError:
+    return RefusedError("the progress store was closed in the meantime", where=path)
 
 
 def refuse_foreign_files(path: str) -> None:

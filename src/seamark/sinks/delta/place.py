@@ -5,6 +5,7 @@
     {table}/_delta_log/                          the log, which decides
     {table}/seamark/{sink}/{attempt}/*.parquet   rows, at the place where they stay
     {table}/_seamark/{sink}/{attempt}/           which epoch it is; changes to be merged
+    {table}/_seamark/vacuums/                    those under way
 
 Only entries of the log make rows visible. Vacuum never looks into folders that begin with ``_``.
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 DATA: Final = "seamark"
 CONTROL: Final = "_seamark"
 LOG: Final = "_delta_log"
+VACUUMS: Final = "vacuums"
+LONGEST_VACUUM_SECONDS: Final = 3600
+"""For so long the note of a vacuum that died stands in the way of a rollback."""
 _CLEAN_UP_EVERY: Final = 100
 _COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 
@@ -189,9 +193,18 @@ class TablePlace:
             self.log.make_durable(entry_name(version))
 
     def files_gone_since(self, version: int, table: DeltaTable) -> list[str]:
-        """Files that a version names, the newest does not, and nobody has any more."""
+        """Files that a version names, the newest does not, and nobody has any more.
+
+        :class:`StoreUnavailableError` while a vacuum removes some.
+        """
         from deltalake import DeltaTable
 
+        if self.vacuums(within=LONGEST_VACUUM_SECONDS):
+            raise Unavailable(
+                "files of the table are being vacuumed, perhaps those of the earlier version",
+                where=self.url,
+                hint="Try again when the vacuum has ended. One that died counts for an hour.",
+            )
         with self.translated("reading an earlier version of"):
             options = self.storage_options or None
             then = DeltaTable(self._address, version=version, storage_options=options)
@@ -203,6 +216,12 @@ class TablePlace:
             # a clone names the files of another table by their addresses
             if "://" not in name and below.stat(unquote(name)) is None and below.stat(name) is None
         )
+
+    def vacuums(self, *, within: float) -> list[str]:
+        """Notes of vacuums that have begun within so many seconds."""
+        notes = self.control.entries(f"{VACUUMS}/")
+        now = self.control.clock() if notes else 0.0
+        return [note.key for note in notes if note.modified > now - within]
 
     def files_modified_within(self, seconds: float, paths: Iterable[str]) -> dict[str, float]:
         """Which of these files are as young as that, and when they were written."""

@@ -5,13 +5,23 @@ Tests: ``tests/sinks/test_delta_upkeep.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from seamark.errors import RefusedError
-from seamark.sinks.delta.log import entries_from
-from seamark.sinks.delta.place import DATA, TablePlace, entry_name
+from seamark.sinks.delta.entries import add_files
+from seamark.sinks.delta.log import KEY, entries_from
+from seamark.sinks.delta.place import (
+    DATA,
+    LONGEST_VACUUM_SECONDS,
+    VACUUMS,
+    TablePlace,
+    entry_name,
+)
 from seamark.sinks.partition_texts import NULL_FOLDER
 
 if TYPE_CHECKING:
@@ -73,8 +83,34 @@ def vacuum(place: TablePlace, retention_hours: int | None, *, dry_run: bool) -> 
     needed = _files_of(place.look())
     unneeded = sorted(found - waiting - needed)
     if unneeded and not dry_run:
-        place.delete_files(unneeded)
+        with _noted(place):
+            unneeded = sorted({*unneeded} - _files_of(place.look()))
+            place.delete_files(unneeded)
     return unneeded
+
+
+@contextmanager
+def _noted(place: TablePlace) -> Iterator[None]:
+    """Have nobody go back to an earlier version, which may need the files that go.
+
+    Whoever goes back looks at the table, then for the note, and writes the very next entry. If the
+    note was not there yet, that entry is before the one that is written here, and so seen by a
+    look after it; or the two are in conflict, and the next look finds the note.
+    """
+    from deltalake.transaction import CommitProperties
+
+    notes = {*place.vacuums(within=math.inf)}
+    of_the_dead = notes.difference(place.vacuums(within=LONGEST_VACUUM_SECONDS))
+    place.control.delete(sorted(of_the_dead))
+    name = f"{VACUUMS}/{uuid.uuid4().hex}.json"
+    place.control.create(name, b"{}")
+    try:
+        properties = CommitProperties(custom_metadata={KEY: {"vacuums": name}})
+        with place.translated("vacuuming", write=True):
+            add_files(place.look(), (), "append", properties)
+        yield
+    finally:
+        place.control.delete([name])
 
 
 def _may_be_on_its_way(place: TablePlace, paths: set[str]) -> set[str]:

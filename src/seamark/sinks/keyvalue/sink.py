@@ -211,9 +211,12 @@ class KeyValueSink(Sink):
         prepared = identity_in(committable, PreparedView)
         loaded = self._loaded
         known = loaded if loaded and loaded[0].version == prepared.version else None
+        later = self._staging.kept_after(prepared.epoch)
         is_newest = self._view.show(prepared, known)
         self._loaded = None
-        self._staging.put_aside(prepared.attempt, newest=prepared.epoch if is_newest else None)
+        if is_newest:
+            self._staging.forget(later)  # of a history that is over
+        self._staging.put_aside(prepared.attempt)
 
     def read_point(self, committable: Committable) -> ReadPoint:
         at: dict[str, int | str] = {"epoch": identity_in(committable, Identity).epoch}
@@ -251,4 +254,7 @@ class KeyValueSink(Sink):
         self._view.way_back(epoch)
 
     def unpublish_after(self, epoch: int) -> list[int]:
-        return self._view.go_back(epoch)
+        later = self._staging.kept_after(epoch)
+        taken = self._view.go_back(epoch)
+        self._staging.forget(later)  # also what an emptied server, or a reset that died, has left
+        return taken

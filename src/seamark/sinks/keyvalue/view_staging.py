@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -141,12 +142,8 @@ class Staging:
             until = before
         return steps
 
-    def put_aside(self, attempt: str, *, newest: int | None = None) -> None:
-        """Keep a committed attempt, and remove what has been kept for long enough.
-
-        ``newest`` is its epoch when the view shows nothing later: what is kept of later ones then
-        belongs to a history that is over.
-        """
+    def put_aside(self, attempt: str) -> None:
+        """Keep a committed attempt, and remove what has been kept for long enough."""
         folder, kept = attempt_folder(self.path, attempt), f"{self.path}/{_KEPT}"
         with translate_os_errors("keeping", folder):
             make_durable_folder(kept, self.path)
@@ -158,8 +155,6 @@ class Staging:
             # a server that loses the epoch in the same power cut needs it; whoever has renamed it
             # may have died before this
             sync_folder(kept)
-            if newest is not None:
-                self.forget_after(newest)
             self._prune(kept)
 
     def _prune(self, kept: str) -> None:
@@ -167,14 +162,24 @@ class Staging:
         for _, name in ages[: max(len(ages) - self.keep, 0)]:
             remove_tree(f"{kept}/{name}")
 
-    def forget_after(self, epoch: int) -> None:
-        """Remove what is kept of later epochs: they belong to a history that is over."""
+    def kept_after(self, epoch: int) -> list[str]:
+        """Attempts of later epochs that are kept.
+
+        Their history is over when the view shows ``epoch`` after this look: what is kept later
+        than that may be of a process that has gone on.
+        """
+        kept = f"{self.path}/{_KEPT}"
+        with translate_os_errors("listing", kept):
+            require_inside(self.path, f"{kept}/")
+            return [name for name in names_in(kept) if _newest_epoch(f"{kept}/{name}") > epoch]
+
+    def forget(self, attempts: Iterable[str]) -> None:
+        """Remove what is kept of these attempts."""
         kept = f"{self.path}/{_KEPT}"
         with translate_os_errors("removing epochs kept in", kept):
             require_inside(self.path, f"{kept}/")
-            for name in names_in(kept):
-                if _newest_epoch(f"{kept}/{name}") > epoch:
-                    remove_tree(f"{kept}/{name}")
+            for name in attempts:
+                remove_tree(f"{kept}/{name}")
 
 
 def _newest_epoch(folder: str) -> int:

@@ -356,8 +356,6 @@ class ViewWriter:
             for folder, staged in way:
                 self.in_session(partial(_taken_back, folder=folder, staged=staged))
         self._expiry = self._last = None
-        # also what an emptied server, or a reset that died, has left
-        self._staging.forget_after(epoch)
         return sorted(taken)
 
     def way_back(self, epoch: int) -> list[tuple[str, StagedEpoch]] | None:
