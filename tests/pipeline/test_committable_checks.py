@@ -122,6 +122,16 @@ def test_a_committable_that_is_no_object_is_damage(tmp_path: Path) -> None:
     sinks.close()
 
 
+def test_rows_that_wait_are_not_passed_over_because_a_checkpoint_has_no_status_of_their_sink(
+    tmp_path: Path,
+) -> None:
+    bars, whole = prepared(tmp_path)
+    sinks = sinks_of((SINK, bars))
+    with pytest.raises(DamageError, match="nothing says whether it is committed"):
+        finish_sinks(sinks, checkpoint({SINK: whole}).replace(sink_commit_statuses={}), 1)
+    sinks.close()
+
+
 def test_a_rollback_keeps_what_is_to_be_finished(tmp_path: Path) -> None:
     bars, whole = prepared(tmp_path)
     sinks = sinks_of((SINK, bars))

@@ -132,3 +132,19 @@ class Renaming:
 
     def new_data_location(self, name: str, _: object = None) -> str:
         return f"{self._folder}/{len(name)}.parquet"
+
+
+@pytest.mark.parametrize("left_out", ["list_digest", "keys_digest"])
+def test_an_epoch_is_not_shown_without_what_was_staged_for_it(folder: Path, left_out: str) -> None:
+    options = {"mode": "upsert", "keys": ["n"]}
+    writer = Writer(
+        lambda: HandWritten(iceberg.properties(folder), iceberg.TABLE, **options), iceberg.frame
+    )
+    writer.show([1], epoch(1), "a1")
+    committable = writer.prepare([1, 2], epoch(2), "a2")
+    assert committable[left_out] is not None
+    with pytest.raises(DamageError, match="the checkpoint does not name it"):
+        writer.new_handle().commit({**committable, left_out: None, "rows": 0, "files": 0})
+    assert iceberg.numbers(folder) == [1]
+    writer.new_handle().commit(committable)
+    assert iceberg.numbers(folder) == [1, 2]

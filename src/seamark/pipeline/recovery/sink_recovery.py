@@ -24,6 +24,7 @@ from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeli
 from seamark.pipeline.recovery.sink_opening import PATIENCE
 from seamark.sinks.contract import Receipt, Sink, require_own
 from seamark.sinks.folders import is_token
+from seamark.store import CheckpointStore
 
 EpochBefore = Callable[[], CheckpointManifest | None]
 """Looks up the checkpoint of the epoch before the chosen one; None when it is not known."""
@@ -73,6 +74,18 @@ def finish_sinks(
     for output in sinks.outputs:
         _remove_leftovers(output, done, own, generation, timelines)
     return done
+
+
+def epoch_before(store: CheckpointStore, chosen: CheckpointManifest) -> CheckpointManifest | None:
+    """The checkpoint of the epoch before; None when it is not there, or damaged."""
+    at: CheckpointManifest | None = chosen
+    while at is not None and at.epoch >= chosen.epoch:
+        number, parent = at.checkpoint_id, at.parent_id
+        try:
+            at = store.load_by_id(parent) if parent and parent < number else None
+        except DamageError:
+            return None
+    return at
 
 
 def _remove_leftovers(
@@ -125,6 +138,8 @@ def _require_own(sinks: PipelineSinks, chosen: CheckpointManifest, moved: Collec
         where = f"checkpoint {chosen.checkpoint_id}, {output.sink.describe().target}"
         if not isinstance(committable, dict):
             raise _not_usable(name, "it is no object", where)
+        if name not in chosen.sink_commit_statuses:
+            raise _not_usable(name, "nothing says whether it is committed", where)
         for named in ("timeline", "attempt"):
             if named in committable and not is_token(about[named]):
                 raise _not_usable(name, f"its {named} is no name that a pipeline gives", where)
