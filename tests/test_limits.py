@@ -556,6 +556,26 @@ def test_a_number_that_no_owner_can_have_is_damage(changes: Any, number: int) ->
         decode_owner(seal(json.dumps(fields).encode()))
 
 
+@pytest.mark.parametrize("timeline", ["../../outside", "a" * 100_000, "t\n", "A" * 32])
+def test_a_timeline_that_no_store_begins_is_damage_and_can_be_mended(
+    tmp_path: Path, timeline: str
+) -> None:
+    with open_store(tmp_path) as store:
+        store.claim()
+        store.save(CheckpointManifest.new(1, epoch=1))
+        forged = msgspec.structs.replace(store.owner(), timeline=timeline)
+    (tmp_path / "owner.json").write_bytes(encode_owner(forged))
+    manifest = next(tmp_path.rglob("manifest.json"))
+    members = {**json.loads(unseal(manifest.read_bytes())), "timeline": timeline}
+    manifest.write_bytes(seal(json.dumps(members, separators=(",", ":")).encode()))
+    with open_store(tmp_path) as store:
+        with pytest.raises(DamageError, match="its timeline is not 32 hexadecimal") as caught:
+            store.claim()
+        assert len(str(caught.value)) < 600
+        store.rebuild_owner()
+        assert len(store.claim().timeline) == 32
+
+
 def test_a_store_that_claims_to_be_claimed_very_often_is_not_claimed_once_more(
     tmp_path: Path,
 ) -> None:

@@ -256,6 +256,18 @@ def test_a_plan_that_does_not_hold_what_it_says_is_damage(store: CheckpointStore
             found(other, leaves=plan.leaves)
 
 
+@pytest.mark.parametrize("watermark", ["1e999", '"x"', "[]", "9" * 400])
+def test_a_plan_with_a_watermark_that_is_none_is_damage_before_anything_runs(
+    store: CheckpointStore, watermark: str
+) -> None:
+    plan = plan_of(0, "a")
+    offsets = plan.offsets.replace('{"batchT', f'{{"batchWatermarkMs":{watermark},"batchT')
+    put(store, stored(store, Plan(offsets, plan.sources)))
+    with pytest.raises(DamageError, match="the plan of epoch 1 is damaged") as caught:
+        found(store)
+    assert "new timeline" in (caught.value.hint or "")
+
+
 def test_an_epoch_that_a_sink_shows_runs_again_at_the_time_that_its_rows_may_contain(
     tmp_path: Path, store: CheckpointStore
 ) -> None:

@@ -15,11 +15,11 @@ from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
-from seamark.pipeline.epoch.running_epoch import new_attempt
+from seamark.pipeline.epoch.running_epoch import is_from_earlier, is_of_others, new_attempt
 from seamark.pipeline.recovery.sink_recovery import finish_sinks, sinks_ahead
 from seamark.sinks import MemorySink
 from seamark.sinks.contract import Committable
-from seamark.testing.conformance.sink_examples import NEW, OLD, SINK, epoch
+from seamark.testing.conformance.sink_examples import NEW, OLD, PIPELINE, SINK, epoch
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import HandWritten, shown_epoch
 
@@ -30,6 +30,9 @@ class OneSink:
     def __init__(self, sink: HandWritten) -> None:
         self.outputs = [Output(SINK, cast("Any", None), sink)]
         self.names = [SINK]
+
+    def names_at_target(self, sink: str) -> dict[str, str]:
+        return {"pipeline": PIPELINE, "sink": sink}
 
     def commit(self, committables: Mapping[str, Committable]) -> dict[str, SinkCommitStatus]:
         self.outputs[0].sink.commit(committables[SINK])
@@ -152,7 +155,7 @@ def test_a_commit_that_has_met_damage_is_told_and_not_repeated() -> None:
     rows = SimpleNamespace(schema=StructType())
     outputs = [Output(SINK, cast("Any", rows), sink)]
     compiled = SimpleNamespace(outputs=outputs)
-    declared = SimpleNamespace(compiled=compiled, settings=PipelineSettings())
+    declared = SimpleNamespace(compiled=compiled, identity=None, settings=PipelineSettings())
     sinks = PipelineSinks(cast("Any", declared))
     status = sinks.commit({SINK: {}})[SINK]
     sinks.close()
@@ -179,6 +182,12 @@ def test_I3_rows_that_wait_for_their_commit_are_not_removed_by_starts_on_a_wrong
         assert "Is this the right store?" in wrong.of_others[0]
     HandWritten(path).commit(committable)
     assert [p.name for p in path.glob("epoch=*")] == ["epoch=000001"]
+
+
+@pytest.mark.parametrize("token", ["g" + "9" * 5000 + "-", "g\u0661-x", "g-", "", "../g0001-"])
+def test_what_is_staged_under_a_name_that_no_pipeline_gives_is_left_alone(token: str) -> None:
+    assert not is_from_earlier(token, 2)
+    assert not is_of_others(token, [OLD])
 
 
 def test_what_no_epoch_owns_is_removed_by_the_next_start_on_the_same_store(path: Path) -> None:

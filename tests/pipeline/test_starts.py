@@ -10,7 +10,7 @@ import pytest
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.plans import install_plan
 from seamark.checkpoint_dir.places.local import LocalCopy
-from seamark.errors import LineageError
+from seamark.errors import DamageError, LineageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output
 from seamark.pipeline.declaration.settings import PipelineSettings
@@ -138,3 +138,17 @@ def test_a_function_gets_no_epoch_again_whose_plans_were_pruned(
     # the directory knows what epoch 2 read, and could not keep epoch 3 from reading all the rest
     with pytest.raises(LineageError, match="epoch 2 may have been decided before"):
         world.start("one")
+
+
+def test_a_start_that_meets_damage_says_where_and_what_can_be_done(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.run("one", "a")
+    store, recovered = world.start("one")
+    newest = recovered.history.newest
+    assert newest is not None
+    store.save(newest.replace(checkpoint_id=2, wal_position=2**62))  # as nobody has run it
+    store.close()
+    with pytest.raises(DamageError, match=f"lacks 'offsets/{2**62}'") as caught:
+        world.start("one")
+    assert "checkpoint 2" in (caught.value.where or "")
+    assert "roll the pipeline back" in (caught.value.hint or "")

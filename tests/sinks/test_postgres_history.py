@@ -199,7 +199,7 @@ def test_a_checkpoint_shows_no_rows_of_another_output_of_the_table(dsn: str) -> 
     staged = stage(theirs, [1, 2], epoch(1), "a-1")
     mine = started(PostgresSink(dsn, "rows"), NUMBERS, "other", "mine")
     for forged in (staged, {**staged, "tokens": [], "rows": 0}):
-        with pytest.raises(DamageError, match=f"rows of output '{SINK}' of pipeline '{PIPELINE}'"):
+        with pytest.raises(DamageError, match=f"its pipeline is '{PIPELINE}', and not 'other'"):
             mine.commit(forged)
     assert numbers(dsn) == []
     theirs.commit(staged)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
+from seamark._common.checks import I64_MAX
 from seamark._common.text import shortened
 from seamark.errors import DamageError, InvalidInputError, LineageError, RefusedError
 from seamark.limits import LONGEST_PREFIX
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Committable = dict[str, Any]
-"""Small and made of JSON: enough to finish or undo an epoch from another process. No secrets."""
+"""Small and made of JSON: enough to finish or undo an epoch from another process. No secrets.
+
+A field that is named ``pipeline``, ``sink``, ``timeline``, ``epoch``, ``fingerprint`` or
+``attempt`` has what :meth:`Sink.stage` was given under that name. The pipeline compares them when
+an epoch is prepared, and with the checkpoint before another process commits it.
+"""
 T = TypeVar("T", bound="Identity")
 
 
@@ -237,17 +243,29 @@ def identity_in(committable: Committable, kind: type[T]) -> T:
         raise InvalidInputError(f"this is not a committable of such a sink: {error}") from None
 
 
-def require_own_output(named: tuple[str, str], own: tuple[str, str], where: str) -> None:
-    """:class:`DamageError` when a checkpoint has rows of another output for a sink.
+def foreign_name(committable: Committable, own: Mapping[str, Any]) -> str | None:
+    """What a committable says of itself that is not so, as text; None when nothing is. Pure.
 
-    Both are the names of a pipeline and an output. Several may write to one table, and a
-    checkpoint may be anybody's.
+    ``own`` is what is right, under the names of :class:`Receipt`'s fields. A committable need not
+    have all of them: a sink does not go by what it leaves out.
     """
-    if named != own:
-        pipeline, output = (shortened(name, LONGEST_PREFIX) for name in named)
+    for name, ours in own.items():
+        theirs = committable.get(name, ours)
+        if type(theirs) is not type(ours) or theirs != ours:
+            told = shortened(repr(theirs), LONGEST_PREFIX) if isinstance(theirs, str) else theirs
+            is_told = isinstance(theirs, str) or (type(theirs) is int and abs(theirs) <= I64_MAX)
+            return f"its {name} is {told if is_told else 'something else'}, and not {ours!r}"
+    return None
+
+
+def require_own(committable: Committable, own: Mapping[str, Any], output: str, where: str) -> None:
+    """:class:`DamageError` when what a checkpoint keeps for an output is of another one, or epoch.
+
+    Several outputs may write to one target, and a checkpoint may be anybody's.
+    """
+    if (why := foreign_name(committable, own)) is not None:
         raise DamageError(
-            f"the checkpoint has rows of output {output!r} of pipeline {pipeline!r} for output "
-            f"{own[1]!r} of {own[0]!r}",
+            f"what the checkpoint keeps for output {output!r} belongs elsewhere: {why}",
             where=where,
             hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back to "
             "the epoch before.",

@@ -62,9 +62,14 @@ def local_folder(
 
 def check_token(token: str, what: str) -> str:
     """A token that is safe as the name of a folder."""
-    if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
+    if not is_token(token):
         raise InvalidInputError(f"{what} must be a plain name of letters and digits, not {token!r}")
     return token
+
+
+def is_token(name: object) -> bool:
+    """Whether it is a name that is safe for a folder, as those of attempts and timelines are."""
+    return isinstance(name, str) and _TOKEN.fullmatch(name) is not None
 
 
 def names_in(folder: str) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from seamark import limits
+from seamark._common.checks import I64_MAX, I64_MIN
 from seamark._common.json_documents import decode_unambiguous
 from seamark.errors import DamageError, RefusedError
 
@@ -66,9 +67,12 @@ class OffsetLogEntry:
 
 def _whole(value: object, what: str) -> int:
     try:
-        return int(value)  # type: ignore[call-overload, no-any-return]
+        number = int(value)  # type: ignore[call-overload]
     except (ValueError, TypeError, OverflowError):
-        raise DamageError(f"the offset log's {what} is not a number") from None
+        number = I64_MAX + 1
+    if not I64_MIN <= number <= I64_MAX:
+        raise DamageError(f"the offset log's {what} is not a number that Spark takes")
+    return number
 
 
 def log_lines(text: str) -> list[str]:

@@ -8,6 +8,7 @@ Tests: ``tests/store/test_ownership.py``.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from bisect import bisect_left, bisect_right
@@ -31,6 +32,8 @@ from seamark.limits import (
 from seamark.manifest import CheckpointManifest
 
 FORMAT_VERSION: Final = 1
+TIMELINE: Final = re.compile(r"[0-9a-f]{32}")
+"""What names a history: keys of plans and names of folders are made of it."""
 REBUILD: Final = (
     "It says which checkpoints were rolled back or pruned, so none is chosen without it. "
     "Rebuild it from the manifests: 'seamark doctor STORE --rebuild-owner', or rebuild_owner()."
@@ -144,7 +147,9 @@ def decode_owner(data: bytes) -> Owner:
 
 
 def problem_in(owner: Owner) -> str | None:
-    """What no ``owner.json`` of Seamark's says: too many ids, or numbers that nothing can have."""
+    """What no ``owner.json`` of Seamark's says: too many ids, or what nothing can have or be."""
+    if owner.timeline and TIMELINE.fullmatch(owner.timeline) is None:
+        return "its timeline is not 32 hexadecimal digits"
     for what, count, most in (
         ("tombstones", len(owner.tombstones), MOST_TOMBSTONES),
         ("superseded ranges", len(owner.superseded), MOST_SUPERSEDED_RANGES),

@@ -16,7 +16,7 @@ from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import StoredManifest, Tombstone
-from seamark.store.owner import Owner, decode_owner, problem_in
+from seamark.store.owner import TIMELINE, Owner, decode_owner, problem_in
 from seamark.store.ownership import OWNER_LIMIT, claim_mark, write_owner
 from seamark.store.parts import StoreParts
 
@@ -175,7 +175,8 @@ def _timeline_to_go_on(
     manifests: Sequence[CheckpointManifest], old: _Remains, planned: set[str], where: str | None
 ) -> str:
     """The timeline of the epochs that come: in another one, rows of begun epochs come again."""
-    newest = max((m for m in manifests if m.timeline), key=lambda m: m.checkpoint_id, default=None)
+    of_histories = (m for m in manifests if m.timeline and TIMELINE.fullmatch(m.timeline))
+    newest = max(of_histories, key=lambda m: m.checkpoint_id, default=None)
     known = {m.timeline or "" for m in manifests}.union(*(m.abandoned or () for m in manifests))
     begun = planned - known
     if old.timeline in begun:

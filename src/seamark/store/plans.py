@@ -17,13 +17,13 @@ from seamark._common.json_documents import decode_sealed, seal
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import DamageError, InvalidInputError, RefusedError
+from seamark.store.owner import TIMELINE
 from seamark.store.ownership import Ownership
 
 PLANS_PREFIX: Final = "plans/"
 PLAN_LIMIT: Final = 64 << 20
 PLAN_VERSION: Final = 1
-_TIMELINE: Final = re.compile(r"[0-9a-f]{32}")
-_KEY: Final = re.compile(rf"{PLANS_PREFIX}({_TIMELINE.pattern})-([0-9]{{6,20}})\.json")
+_KEY: Final = re.compile(rf"{PLANS_PREFIX}({TIMELINE.pattern})-([0-9]{{6,20}})\.json")
 
 
 class StoredPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ def decode_plan(data: bytes, timeline: str, epoch: int) -> StoredPlan:
 
 def plan_key(timeline: str, epoch: int) -> str:
     """The key of a plan; :class:`InvalidInputError` for what cannot be in one."""
-    if _TIMELINE.fullmatch(timeline) is None:
+    if TIMELINE.fullmatch(timeline) is None:
         raise InvalidInputError(f"a timeline is 32 hexadecimal digits, not {timeline!r}")
     return _key(timeline, check_id(epoch, "an epoch"))
 

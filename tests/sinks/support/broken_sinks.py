@@ -152,6 +152,12 @@ class TheCommittableHoldsATuple(LocalSink):
         return {**super().prepare(), "names": ("one", "two")}
 
 
+@breaks("what_a_committable_says_of_its_epoch_is_so")
+class TheCommittableCallsItsFolderTheSink(LocalSink):
+    def prepare(self) -> Committable:
+        return {**super().prepare(), "sink": str(self.root)}
+
+
 # doing it again
 
 

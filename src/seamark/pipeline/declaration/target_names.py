@@ -71,7 +71,10 @@ def _noted_in(checkpoint: CheckpointManifest) -> dict[str, str]:
         except InvalidInputError as error:
             raise DamageError(
                 f"checkpoint {checkpoint.checkpoint_id} names an output in a way that no output "
-                f"can have: {error.what}"
+                f"can have: {error.what}",
+                where=f"'target_names' of checkpoint {checkpoint.checkpoint_id}",
+                hint="Restore the store from a copy, or roll the pipeline back to an earlier "
+                "checkpoint.",
             ) from None
     return noted
 

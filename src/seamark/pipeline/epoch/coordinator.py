@@ -181,7 +181,7 @@ class Coordinator:
                 apart = self._running().mixes_state
                 self._sinks.stage(batch, epoch, already, self._check_claim, apart=apart)
             with self._step(epoch, Step.PREPARE):
-                committables = self._sinks.prepare(already)
+                committables = self._sinks.prepare(epoch, already)
             with self._step(epoch, Step.CAPTURE):
                 captured, placed, manifest = self._take(epoch, committables, already)
         except Exception:

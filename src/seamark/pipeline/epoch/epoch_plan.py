@@ -325,7 +325,12 @@ def _changed_since(stored: StoredPlan, where: str) -> RefusedError:
 
 def _check(stored: StoredPlan) -> None:
     """:class:`DamageError` for a plan that was not made here."""
-    lines = parse_offsets(stored.offsets).lines
+    try:
+        entry = parse_offsets(stored.offsets)
+        entry.watermark_ms  # noqa: B018 - the first epoch that runs on the plan needs it
+    except DamageError as error:
+        raise _damaged(stored, error.what) from None
+    lines = entry.lines
     if len(lines) != len(stored.leaves):
         raise _damaged(stored, f"it has {len(lines)} offsets for {len(stored.leaves)} sources")
     if odd := next((path for path in stored.sources if not _SOURCE_ENTRY.fullmatch(path)), None):

@@ -17,6 +17,7 @@ from seamark._common.retry import retry_unavailable
 from seamark._redaction import redacted
 from seamark.errors import (
     DamageError,
+    InvalidInputError,
     LineageError,
     OutcomeUnknownError,
     SeamarkError,
@@ -28,7 +29,7 @@ from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.output_digests import OutputDigests
 from seamark.pipeline.epoch.running_epoch import Interrupted, RunningEpoch
-from seamark.sinks.contract import Committable
+from seamark.sinks.contract import Committable, foreign_name
 from seamark.spark.failures import is_of_spark
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.spark.session import is_local, may_mix_state_in_a_task
@@ -123,6 +124,7 @@ class PipelineSinks:
 
     def __init__(self, declared: DeclaredPipeline, metrics: PipelineMetrics | None = None) -> None:
         self._compiled = declared.compiled
+        self._identity = declared.identity
         self._settings = declared.settings
         self._metrics = metrics
         self.digests = OutputDigests(self.outputs, enabled=self._settings.digests)
@@ -206,10 +208,18 @@ class PipelineSinks:
             partitions = spark.sparkContext.defaultParallelism if is_local(spark) else None
         return batch if partitions is None else batch.coalesce(partitions)
 
-    def prepare(self, without: set[str]) -> dict[str, Committable]:
+    def prepare(self, epoch: RunningEpoch, without: set[str]) -> dict[str, Committable]:
         """Make durable what was staged; the committable of each sink."""
         waiting = {o.name: o for o in self.outputs if o.name not in without}
-        return self._together(Step.PREPARE, waiting, self._prepare_one)
+        committables = self._together(Step.PREPARE, waiting, self._prepare_one)
+        for name, committable in committables.items():
+            _require_usable(name, committable, epoch)
+        return committables
+
+    def names_at_target(self, sink: str) -> dict[str, str]:
+        """The names of the pipeline and of an output that its target knows it by."""
+        identity = self._identity
+        return {"pipeline": identity.name, "sink": identity.name_at_target(sink)}
 
     def _prepare_one(self, output: Output) -> Committable:
         began = time.perf_counter()
@@ -318,6 +328,20 @@ class PipelineSinks:
     def close(self) -> None:
         """Shut down the threads; one that hangs in a sink is left behind."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _require_usable(sink: str, committable: Committable, epoch: RunningEpoch) -> None:
+    """:class:`InvalidInputError` for a committable with which no start could finish the epoch."""
+    why: str | None = "it is not a dict"
+    if isinstance(committable, dict):
+        why = foreign_name(committable, epoch.names_for(sink))
+    if why is not None:
+        raise InvalidInputError(
+            f"sink {sink!r} has prepared epoch {epoch.number} with a committable that cannot be "
+            f"used: {why}",
+            hint="The epoch is not decided. A field of that name has to hold what stage() was "
+            "given; call the sink's own something else.",
+        )
 
 
 def _is_worth_trying(error: Exception) -> bool:

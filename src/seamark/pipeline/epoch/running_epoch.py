@@ -23,7 +23,9 @@ from seamark.spark.batch_log import OffsetLogEntry, Plan
 from seamark.spark.kafka.lag import unread_positions
 from seamark.spark.kafka.positions import Offsets
 
-_ATTEMPT: Final = re.compile(r"g(\d+)-(?:([0-9a-f]{8})-)?")  # earlier versions name no timeline
+_ATTEMPT: Final = re.compile(
+    r"g([0-9]{1,19})-(?:([0-9a-f]{8})-)?"
+)  # earlier versions name no timeline
 
 
 class Interrupted(Exception):
@@ -180,6 +182,17 @@ class RunningEpoch:
             self.positions,
             self.identity.config_hash,
         )
+
+    def names_for(self, sink: str) -> dict[str, Any]:
+        """What a committable of a sink may say about itself."""
+        return {
+            "pipeline": self.identity.name,
+            "sink": self.identity.name_at_target(sink),
+            "timeline": self.timeline,
+            "epoch": self.number,
+            "fingerprint": self.fingerprint,
+            "attempt": self.attempt,
+        }
 
     @contextmanager
     def step(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from seamark._common.logs import logger_named
 from seamark._common.text import size_text
@@ -49,6 +50,7 @@ from seamark.pipeline.recovery.reanchor import record_gaps
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
     FinishedSinks,
+    epoch_before,
     finish_sinks,
     most_ahead,
     require_reset,
@@ -68,6 +70,10 @@ from seamark.store.ownership import Claim
 from seamark.store.recovery import RecoveryReport as Walk
 
 log = logger_named("seamark.pipeline")
+
+_RESTORE: Final = (
+    "Restore the store from a copy, or roll the pipeline back to an earlier checkpoint."
+)
 
 
 class Recovery:
@@ -112,6 +118,8 @@ class Recovery:
         try:
             start = self._start_from(walk, claim)
         except DamageError as error:
+            error.where = error.where or f"{self._store.url}: checkpoint {walk.chosen_id}"
+            error.hint = error.hint or _RESTORE
             self._store.check_claim()  # who has taken over may have pruned it
             # what was only seen to be there is read now: an older checkpoint may be whole
             read = self._store.recover_latest_validated()
@@ -290,7 +298,7 @@ class Recovery:
         # first: a sink must not be finished by a checkpoint whose state turns out to be damaged
         copied = self._copies.fitting(dirs, chain, history.timeline, self._changes.moves)
         planned = copied.planned
-        before = partial(self._epoch_before, chosen)
+        before = partial(epoch_before, self._store, chosen)
         # what is staged in the target of another history is not removed
         known = abandoned_timelines(chosen) | {history.timeline}
         sinks_ahead(self._sinks, chosen, history.timeline, known)
@@ -350,17 +358,6 @@ class Recovery:
         except SeamarkError as error:
             log.warning("the finished sinks were not recorded: %s", error)
             return chosen
-
-    def _epoch_before(self, chosen: CheckpointManifest) -> CheckpointManifest | None:
-        """The checkpoint of the epoch before; None when it is not there, or damaged."""
-        at: CheckpointManifest | None = chosen
-        while at is not None and at.epoch >= chosen.epoch:
-            number, parent = at.checkpoint_id, at.parent_id
-            try:
-                at = self._store.load_by_id(parent) if parent and parent < number else None
-            except DamageError:
-                return None
-        return at
 
     def _moved(self, chosen: CheckpointManifest) -> set[str]:
         """Sinks that write to another place than before; a policy has let that pass."""

@@ -22,7 +22,9 @@ from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import is_from_earlier, is_of_others
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.pipeline.recovery.sink_opening import PATIENCE
-from seamark.sinks.contract import Receipt, Sink
+from seamark.sinks.contract import Receipt, Sink, require_own
+from seamark.sinks.folders import is_token
+from seamark.store import CheckpointStore
 
 EpochBefore = Callable[[], CheckpointManifest | None]
 """Looks up the checkpoint of the epoch before the chosen one; None when it is not known."""
@@ -59,6 +61,7 @@ def finish_sinks(
     done = FinishedSinks()
     if chosen is not None:
         _require_all(sinks, chosen, moved)
+        _require_own(sinks, chosen, moved)
         for output in sinks.outputs:
             if output.name in moved:
                 done.outcomes[output.name] = f"has a new target, starts at epoch {chosen.epoch + 1}"
@@ -71,6 +74,18 @@ def finish_sinks(
     for output in sinks.outputs:
         _remove_leftovers(output, done, own, generation, timelines)
     return done
+
+
+def epoch_before(store: CheckpointStore, chosen: CheckpointManifest) -> CheckpointManifest | None:
+    """The checkpoint of the epoch before; None when it is not there, or damaged."""
+    at: CheckpointManifest | None = chosen
+    while at is not None and at.epoch >= chosen.epoch:
+        number, parent = at.checkpoint_id, at.parent_id
+        try:
+            at = store.load_by_id(parent) if parent and parent < number else None
+        except DamageError:
+            return None
+    return at
 
 
 def _remove_leftovers(
@@ -104,6 +119,42 @@ def _require_all(sinks: PipelineSinks, chosen: CheckpointManifest, moved: Collec
             )
 
 
+def _require_own(sinks: PipelineSinks, chosen: CheckpointManifest, moved: Collection[str]) -> None:
+    """:class:`DamageError` when the checkpoint has for a sink what is not of it and of its epoch.
+
+    Asked of all before one is finished. Sinks make names of files and tables of an attempt.
+    """
+    about = {
+        "timeline": shown_timeline(chosen),
+        "epoch": chosen.epoch,
+        "fingerprint": chosen.fingerprint,
+        "attempt": chosen.attempt,
+    }
+    for output in sinks.outputs:
+        name = output.name
+        committable = _committables(chosen).get(name)
+        if committable is None or name in moved:
+            continue
+        where = f"checkpoint {chosen.checkpoint_id}, {output.sink.describe().target}"
+        if not isinstance(committable, dict):
+            raise _not_usable(name, "it is no object", where)
+        if name not in chosen.sink_commit_statuses:
+            raise _not_usable(name, "nothing says whether it is committed", where)
+        for named in ("timeline", "attempt"):
+            if named in committable and not is_token(about[named]):
+                raise _not_usable(name, f"its {named} is no name that a pipeline gives", where)
+        require_own(committable, {**sinks.names_at_target(name), **about}, name, where)
+
+
+def _not_usable(name: str, why: str, where: str) -> DamageError:
+    return DamageError(
+        f"what the checkpoint keeps for output {name!r} cannot be used: {why}",
+        where=where,
+        hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back to the "
+        "epoch before.",
+    )
+
+
 def _finish(
     output: Output,
     sinks: PipelineSinks,
@@ -128,8 +179,9 @@ def _finish(
         # also what has been renamed and not yet synced is made durable by committing again
         _commit(name, sinks, chosen, done, quiet=True)
         return
-    if status.is_committed and name not in _committables(chosen):
-        raise _fell_behind(name, chosen, "it shows nothing of it")
+    if _committables(chosen).get(name) is None:
+        why = "it shows nothing of it, and the checkpoint does not say where its rows are"
+        raise _fell_behind(name, chosen, why)
     if not sink.catches_up and (earlier := before()) is not None:
         _require_before(output, chosen, earlier)
     _commit(name, sinks, chosen, done)

@@ -35,7 +35,7 @@ from seamark.sinks.contract import (
     receipt_of,
 )
 from seamark.sinks.delta.actions import staged_file
-from seamark.sinks.delta.committable import FileList, Prepared, list_in
+from seamark.sinks.delta.committable import FileList, Prepared, kept_list
 from seamark.sinks.delta.entries import add_files, epoch_properties
 from seamark.sinks.delta.epochs import DeltaEpochs
 from seamark.sinks.delta.merging import (
@@ -321,11 +321,11 @@ class DeltaSink(Sink):
     def _added(self, prepared: Prepared) -> FileList:
         """What the epoch adds, after a look whether it is all still there."""
         staging = self._epochs.staging
-        added = prepared.added
-        if added is None:
-            data = staging.read_list(prepared.attempt, prepared.list_digest)
-            added = list_in(data, self._place.url)
-        if prepared != self._known:  # this process has just listed its own
+        if prepared.added is not None and prepared == self._known:
+            return prepared.added  # this process has just listed its own
+        digest = prepared.list_digest if prepared.added is None else None
+        added = kept_list(staging.read_list(prepared.attempt, digest), prepared, self._place.url)
+        if prepared != self._known:
             staging.require_files(prepared.attempt, added.files)
         return added
 

@@ -152,10 +152,10 @@ class Staging:
             self._place.control.create(name, data)
         return hashlib.sha256(data).hexdigest()
 
-    def read_list(self, attempt: str, digest: str) -> bytes:
-        """The list that has this digest; :class:`DamageError` when it is gone or another one."""
+    def read_list(self, attempt: str, digest: str | None) -> bytes:
+        """The list that has this digest, or any; :class:`DamageError` when it is gone or not it."""
         blob = self._place.control.read(self._name(attempt, _FILES), LARGEST_FILE)
-        if blob is None or hashlib.sha256(blob.data).hexdigest() != digest:
+        if blob is None or digest not in (None, hashlib.sha256(blob.data).hexdigest()):
             raise DamageError(
                 f"the list of the staged files of attempt {attempt} is gone or damaged",
                 where=self._place.url,

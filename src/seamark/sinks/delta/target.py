@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from seamark.errors import RefusedError, StoreUnavailableError
+from seamark.sinks.contract import require_own
 from seamark.sinks.delta.actions import StagedFile, partition_text
 from seamark.sinks.delta.committable import FileList, Prepared
 from seamark.sinks.delta.features import facts_of, refuse_features
@@ -127,8 +128,13 @@ class Target:
         self._place.make_durable(self._place.look().version())
 
     def check_staged(self, table: DeltaTable, prepared: Prepared) -> None:
-        """:class:`RefusedError` when the table is not what an epoch was staged for."""
+        """:class:`RefusedError` when the table is not what an epoch was staged for.
+
+        :class:`DamageError` for an epoch of another output, which may write to the same table.
+        """
         where = self._place.url
+        own = dict(zip(("pipeline", "sink"), self._output, strict=True))
+        require_own(msgspec.structs.asdict(prepared), own, self._output[1], where)
         if str(table.metadata().id) != prepared.table_id:
             raise RefusedError(
                 f"the table is not the one that epoch {prepared.epoch} was written for",

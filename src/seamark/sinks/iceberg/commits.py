@@ -15,7 +15,7 @@ from seamark.errors import DamageError, LineageError, OutcomeUnknownError, Store
 from seamark.sinks.contract import Identity, another_lineage, no_longer_shown
 from seamark.sinks.iceberg.data_files import read_list
 from seamark.sinks.iceberg.marks import Mark, Next, Output, judged
-from seamark.sinks.iceberg.staging import Staging
+from seamark.sinks.iceberg.staging import KEYS, LIST, Staging
 from seamark.sinks.iceberg.upserts import upserted
 from seamark.table_formats.iceberg_lineage import lineage
 
@@ -187,6 +187,25 @@ class Committer:
                 hint="Roll the pipeline back to the newest epoch that the table shows.",
             )
 
+    def _require_all_named(self, staging: Staging, prepared: Prepared) -> None:
+        """:class:`DamageError` when rows or keys were staged of which the checkpoint says nothing.
+
+        The epoch would be shown without them.
+        """
+        named = {LIST: prepared.list_digest, KEYS: prepared.keys_digest}
+        with self._place.translated("looking at what was staged"):
+            left_out = [
+                n for n, d in named.items() if d is None and staging.has(prepared.attempt, n)
+            ]
+        if left_out:
+            raise DamageError(
+                f"epoch {prepared.epoch} was staged with {left_out[0]}, and the checkpoint does "
+                "not name it",
+                where=self._place.described,
+                hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back "
+                "to the newest epoch that the table shows.",
+            )
+
     def _listed(self, staging: Staging, prepared: Prepared, table: Table) -> list[DataFile]:
         if prepared.list_digest is None:
             return []
@@ -205,6 +224,7 @@ class Committer:
         from seamark.sinks.iceberg.snapshots import Change
 
         if files is None:
+            self._require_all_named(staging, prepared)
             files = self._listed(staging, prepared, table)
         added = {prepared.spec: files}
         if prepared.mode == "overwrite":

@@ -16,8 +16,11 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from seamark._common.text import shortened
+from seamark._redaction import redacted
 from seamark.errors import DamageError, RefusedError
-from seamark.sinks.iceberg.data_names import new_token
+from seamark.limits import LONGEST_PREFIX
+from seamark.sinks.iceberg.data_names import new_token, says_attempt
 from seamark.sinks.iceberg.files import size_problem, sync_files
 from seamark.sinks.iceberg.staging import LIST, Staging
 
@@ -92,6 +95,7 @@ class FileWriter:
             )
             for task in tasks
         ]
+        self._require_own_names(paths)
         name = self.journal or f"{self.token}-{next(self._numbers)}"
         self.staging.note(self.attempt, name, paths)
         files = list(write_file(io, metadata, iter(tasks)))
@@ -104,6 +108,16 @@ class FileWriter:
             )
         sync_files(io, paths)
         return files
+
+    def _require_own_names(self, paths: Sequence[str]) -> None:
+        """:class:`RefusedError` when whoever commits the files could not tell whose they are."""
+        output = self.staging.output.name
+        odd = next((path for path in paths if not says_attempt(path, output, self.attempt)), None)
+        if odd is not None:
+            raise RefusedError(
+                f"the table puts a data file at {odd!r}, without the name that it was to have",
+                hint="A location provider of the table's own has to keep the names of files.",
+            )
 
     def _tasks(self, rows: pa.Table) -> Iterator[WriteTask]:
         from pyiceberg.io.pyarrow import _determine_partitions, pyarrow_to_schema
@@ -278,7 +292,8 @@ def read_list(staging: Staging, attempt: str, digest: str, spec_id: int) -> list
     """The data files of an attempt.
 
     :class:`DamageError` when the list is gone or damaged, or a file of it: whatever removes orphans
-    may have taken it, and a table that names it could not be read any more.
+    may have taken it, and a table that names it could not be read any more. The same for a file
+    that the attempt has not written: its rows would be shown to readers of the table.
     """
     from pyiceberg.manifest import ManifestContent, ManifestFile
 
@@ -291,6 +306,16 @@ def read_list(staging: Staging, attempt: str, digest: str, spec_id: int) -> list
         added_snapshot_id=_NO_SNAPSHOT,
     )
     files = [entry.data_file for entry in manifest.fetch_manifest_entry(staging.io)]
+    output = staging.output.name
+    for file in files:
+        if not _is_data(file) or not says_attempt(file.file_path, output, attempt):
+            raise DamageError(
+                "the list of a decided epoch has a file that the epoch did not write: "
+                + redacted(shortened(repr(file.file_path), LONGEST_PREFIX)),
+                where=staging.location(attempt, LIST),
+                hint="Who has changed it? Nothing was shown. Roll the pipeline back to the newest "
+                "epoch that the table shows; it then writes its rows again.",
+            )
     problem = size_problem(staging.io, {file.file_path: file.file_size_in_bytes for file in files})
     if problem is not None:
         raise DamageError(
@@ -300,6 +325,12 @@ def read_list(staging: Staging, attempt: str, digest: str, spec_id: int) -> list
             "epoch that the table shows; it then writes these rows again.",
         )
     return files
+
+
+def _is_data(file: DataFile) -> bool:
+    from pyiceberg.manifest import DataFileContent, FileFormat
+
+    return file.content == DataFileContent.DATA and file.file_format == FileFormat.PARQUET
 
 
 def added_by(table: Table, snapshot_id: int) -> set[str]:

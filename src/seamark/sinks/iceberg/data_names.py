@@ -16,10 +16,12 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 _OWNER_BYTES: Final = 8
+_TOKEN: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAME: Final = re.compile(
     # a table for object stores has a hash before it
-    r"(?:[01]+-)?[0-9]{5}-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.parquet"
+    rf"(?:[01]+-)?[0-9]{{5}}-[0-9]+-({_TOKEN.pattern})\.parquet"
 )
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.=@+-]{1,255}")
 _NOT_IN_PATHS: Final = re.compile(r"[?#\\\x00-\x1f]")
 
 
@@ -37,6 +39,19 @@ def data_folders(location: str, properties: Mapping[str, str]) -> tuple[str, ...
     named = properties.get("write.data.path", "").rstrip("/")
     usual = f"{location.rstrip('/')}/data"
     return (named, usual) if named else (usual,)
+
+
+def says_attempt(path: str, output: str, attempt: str) -> bool:
+    """Whether a file's name says that the attempt wrote it, wherever the file is.
+
+    A table may choose the places of its files, and have chosen others when they were written.
+    """
+    folder, _, name = path.rpartition("/")
+    # what a URL ends with may be no part of the path
+    if _PLAIN.fullmatch(name) is None or not {"?", "#"}.isdisjoint(folder):
+        return False
+    owner = _owner(output, attempt)
+    return any(uuid.UUID(token).bytes.startswith(owner) for token in _TOKEN.findall(name))
 
 
 def is_of_attempt(path: str, folders: Collection[str], output: str, attempt: str) -> bool:

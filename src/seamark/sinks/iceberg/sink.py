@@ -21,7 +21,7 @@ from seamark.sinks.contract import (
     Sink,
     identity_in,
     receipt_of,
-    require_own_output,
+    require_own,
 )
 from seamark.sinks.folders import check_token
 from seamark.sinks.iceberg.catalog import Place
@@ -210,25 +210,20 @@ class IcebergSink(Sink):
 
     def commit(self, committable: Committable) -> None:
         prepared = identity_in(committable, Prepared)
-        self._require_own(prepared)
+        own = {"pipeline": self._output.pipeline, "sink": self._output.sink}
+        require_own(committable, own, self._output.sink, self._place.described)
+        self._require_same_mode(prepared)
         attempt, files = self._prepared or ("", [])
         self._committer.commit(prepared, files if attempt == prepared.attempt else None)
         self._prepared = None
 
-    def _require_own(self, prepared: Prepared) -> None:
-        """Whether what a checkpoint keeps of an epoch is of this output, and of how it writes.
-
-        :class:`DamageError` for rows of another output, which may write to the same table;
-        :class:`RefusedError` for another mode or keys: they decide which rows are removed.
-        """
-        where = self._place.described
-        own = self._output.pipeline, self._output.sink
-        require_own_output((prepared.pipeline, prepared.sink), own, where)
+    def _require_same_mode(self, prepared: Prepared) -> None:
+        """:class:`RefusedError` for another mode or keys: they decide which rows are removed."""
         if (prepared.mode, tuple(prepared.keys)) != (self._mode, self._keys):
             raise RefusedError(
                 f"epoch {prepared.epoch} was staged in another mode, or with other keys, than the "
                 "sink has now",
-                where=where,
+                where=self._place.described,
                 hint="Start once with those of before, so that the epoch can be finished.",
             )
 

@@ -113,6 +113,10 @@ class Staging:
         """Whether an attempt may have been decided."""
         return not {LIST, KEYS, _PREPARED}.isdisjoint(self._folder.names(_at(attempt)))
 
+    def has(self, attempt: str, name: str) -> bool:
+        """Whether a file of the attempt is there."""
+        return name in self._folder.names(_at(attempt))
+
     def withdraw(self, attempt: str) -> None:
         """Have nobody begin to commit an attempt from now on."""
         self._rename(f"{_at(attempt)}/{_EPOCH}", f"{_at(attempt)}/{_WITHDRAWN}")

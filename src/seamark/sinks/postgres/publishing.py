@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
-from seamark.sinks.contract import Identity, require_own_output
+from seamark.sinks.contract import Identity
 from seamark.sinks.postgres.connections import first_line, may_pass, with_values
 from seamark.sinks.postgres.staging import REMOVED, TOKEN, Staging
 
@@ -40,20 +40,14 @@ class Prepared(Identity, frozen=True):
     plan: dict[str, Any] | None = None
 
 
-def require_own(prepared: Prepared, staging: Staging, options: WriteOptions) -> None:
-    """Whether what a checkpoint keeps of an epoch is of this output, and of how it writes.
-
-    :class:`DamageError` for rows of another output, which may write to the same table;
-    :class:`RefusedError` for other keys: they decide which rows of the table are changed.
-    """
-    own = staging.pipeline, staging.sink
-    require_own_output((prepared.pipeline, prepared.sink), own, staging.address.shown)
+def require_same_keys(prepared: Prepared, options: WriteOptions, where: str) -> None:
+    """:class:`RefusedError` for other keys than the sink's: they decide which rows are changed."""
     removes = options.delete_where is not None
     if (prepared.keys, prepared.has_removals) != ([*options.keys], removes):
         raise RefusedError(
             f"epoch {prepared.epoch} was staged with other keys, or with another delete_where, "
             "than the sink has now",
-            where=staging.address.shown,
+            where=where,
             hint="Start once with those of before, so that the epoch can be finished.",
         )
 

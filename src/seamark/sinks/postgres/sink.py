@@ -31,6 +31,7 @@ from seamark.sinks.contract import (
     Sink,
     another_lineage,
     identity_in,
+    require_own,
 )
 from seamark.sinks.folders import check_token
 from seamark.sinks.postgres.catalog import Table, read_table, table_oid
@@ -44,7 +45,7 @@ from seamark.sinks.postgres.history_checks import (
     require_shown,
 )
 from seamark.sinks.postgres.ledger import Ledger
-from seamark.sinks.postgres.publishing import Prepared, check_staged, moving, require_own
+from seamark.sinks.postgres.publishing import Prepared, check_staged, moving, require_same_keys
 from seamark.sinks.postgres.staging import REMOVED, Staging
 from seamark.sinks.postgres.table_checks import WriteOptions, check_table
 from seamark.sinks.postgres.values import (
@@ -258,7 +259,9 @@ class PostgresSink(Sink):
 
     def commit(self, committable: Committable) -> None:
         prepared = identity_in(committable, Prepared)
-        require_own(prepared, self._staging, self._options)
+        own = {"pipeline": self._staging.pipeline, "sink": self._staging.sink}
+        require_own(committable, own, self._staging.sink, self._address.shown)
+        require_same_keys(prepared, self._options, self._address.shown)
         for pause in _PAUSES:
             try:
                 self._show(prepared)

@@ -13,9 +13,16 @@ import msgspec
 import pytest
 
 from seamark._redaction import redacted
-from seamark.sinks.contract import Identity
+from seamark.sinks.contract import Identity, foreign_name
 from seamark.sinks.read_point import ReadPoint
-from seamark.testing.conformance.sink_examples import OLD, ReadRows, Writer, epoch, through_json
+from seamark.testing.conformance.sink_examples import (
+    OLD,
+    ReadRows,
+    Writer,
+    epoch,
+    receipt,
+    through_json,
+)
 
 LARGEST_COMMITTABLE = 16 << 10
 
@@ -63,6 +70,12 @@ class SinkVisibility:
         assert through_json(committable) == committable
         assert len(json.dumps(committable)) <= LARGEST_COMMITTABLE
 
+    def test_what_a_committable_says_of_its_epoch_is_so(self, writer: Writer) -> None:
+        committable = writer.prepare([1], epoch(1), "a1")
+        own = msgspec.structs.asdict(receipt(1, "a1"))
+        del own["plan"]  # no sink has to tell it
+        assert foreign_name(committable, own) is None, "the pipeline takes no other"
+
 
 class SinkReadPoints:
     """What to read to see exactly the epochs up to one, if the sink can tell."""
@@ -82,9 +95,9 @@ class SinkReadPoints:
         writer.new_handle().commit(through_json(committable))
         for handle in (sink, writer.new_handle()):
             assert handle.read_point(committable) == point
-        receipt = sink.committed(OLD, 1)
-        if receipt is not None:
-            identity = {name: getattr(receipt, name) for name in Identity.__struct_fields__}
+        shown = sink.committed(OLD, 1)
+        if shown is not None:
+            identity = {name: getattr(shown, name) for name in Identity.__struct_fields__}
             alone = writer.new_handle().read_point(identity)
             assert alone == point, "only what identifies an epoch is needed"
 
