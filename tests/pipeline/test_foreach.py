@@ -182,7 +182,7 @@ def test_a_fenced_driver_whose_function_wakes_late_writes_the_same_rows_as_the_n
     assert sleeping.wait(280)
     add_file(tmp_path, 1)
     other = spark.newSession()
-    options = {"working_copy": tmp_path / "b", "on_step": wake_the_other}
+    options: dict[str, Any] = {"working_copy": tmp_path / "b", "on_step": wake_the_other}
     pipeline(other, tmp_path, as_delta(table), **options).run()
     with pytest.raises(FencedError):
         loser.await_termination(60)

@@ -397,7 +397,7 @@ def test_an_epoch_that_a_function_was_called_with_never_begins_elsewhere(tmp_pat
     world = World(tmp_path, (function(),))
     world.run(120)
     store, start = world.start()
-    store_plan(store, world.epoch(start, 300), start.history, 0)
+    store_plan(store, world.epoch(start, 300), start.history, ("rows",), 0)
     world.kafka = kafka(500, 900)
     with pytest.raises(RefusedError, match="epoch 2 was begun"):
         world.start(reanchor={"trades": "earliest"})

@@ -15,7 +15,7 @@ from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output
 from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity
-from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, store_plan
+from seamark.pipeline.epoch.epoch_plan import functions_in, store_plan
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import RunningEpoch, new_attempt
 from seamark.pipeline.recovery.recovery import Recovery
@@ -73,8 +73,8 @@ class World:
                 plan=plan,
                 attempt=new_attempt(1, "t"),
             )
-            if needs_stored_plans(self._sinks.outputs):
-                store_plan(store, epoch, line, 0)
+            if functions := functions_in(self._sinks.outputs, self._declared.identity):
+                store_plan(store, epoch, line, functions, 0)
             copy.write(f"commits/{batch}", b"v1\n{}")
             line.newest = store.save(self._checkpoint(line.next_id, epoch, copy))
             line.next_id += 1

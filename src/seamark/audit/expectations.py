@@ -6,6 +6,7 @@ Tests: ``tests/audit/test_expectations.py``.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -101,7 +102,14 @@ class SinkHistory:
 
     def computed_again(self, first: int, last: int) -> int | None:
         """An epoch among these whose digest is of a second time, after its checkpoint was lost."""
-        return next((n for n in self.newest.computed_again if first <= n <= last), None)
+        at = bisect_left(self._computed_again, first)
+        found = self._computed_again[at : at + 1]
+        return found[0] if found and found[0] <= last else None
+
+    @cached_property
+    def _computed_again(self) -> list[int]:
+        """In their order: a checkpoint may name very many, and every difference asks."""
+        return sorted(self.newest.computed_again)
 
     def with_rows(self, rows: RowDigest) -> EpochRows | None:
         """The first epoch that has these rows."""
