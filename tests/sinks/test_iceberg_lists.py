@@ -136,7 +136,7 @@ class Renaming:
 
 @pytest.mark.parametrize("left_out", ["list_digest", "keys_digest"])
 def test_an_epoch_is_not_shown_without_what_was_staged_for_it(folder: Path, left_out: str) -> None:
-    options = {"mode": "upsert", "keys": ["n"]}
+    options: dict[str, Any] = {"mode": "upsert", "keys": ["n"]}
     writer = Writer(
         lambda: HandWritten(iceberg.properties(folder), iceberg.TABLE, **options), iceberg.frame
     )

@@ -67,7 +67,7 @@ class OffsetLogEntry:
 
 def _whole(value: object, what: str) -> int:
     try:
-        number = int(value)  # type: ignore[call-overload]
+        number: int = int(value)  # type: ignore[call-overload]
     except (ValueError, TypeError, OverflowError):
         number = I64_MAX + 1
     if not I64_MIN <= number <= I64_MAX:

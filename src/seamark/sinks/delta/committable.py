@@ -23,6 +23,16 @@ class FileList(msgspec.Struct, frozen=True):
     files: list[StagedFile]
 
 
+def list_in(data: bytes, where: str) -> FileList:
+    """What :class:`FileList` was written as; :class:`DamageError` for anything else."""
+    try:
+        return msgspec.json.decode(data, type=FileList)
+    except UNREADABLE as error:
+        raise DamageError(
+            f"the list of the files of an epoch cannot be read: {error}", where=where
+        ) from None
+
+
 class Prepared(Identity, frozen=True):
     """What another process needs to show an epoch."""
 
@@ -41,15 +51,10 @@ class Prepared(Identity, frozen=True):
 def kept_list(data: bytes, prepared: Prepared, where: str) -> FileList:
     """The list that was kept beside the table, which a checkpoint may repeat.
 
-    :class:`DamageError` when it cannot be read, or the checkpoint has another: what an entry of the
-    log says of a file decides what all readers of the table see of it.
+    :class:`DamageError` when the checkpoint has another: what an entry of the log says of a file
+    decides what all readers of the table see of it.
     """
-    try:
-        kept = msgspec.json.decode(data, type=FileList)
-    except UNREADABLE as error:
-        raise DamageError(
-            f"the list of the files of an epoch cannot be read: {error}", where=where
-        ) from None
+    kept = list_in(data, where)
     if prepared.added not in (None, kept):
         raise DamageError(
             f"the checkpoint has another list of the files of epoch {prepared.epoch} than the one "
