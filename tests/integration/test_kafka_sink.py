@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from seamark.sinks import KafkaSink
 from seamark.sinks.kafka.ledger import Entry
 from seamark.sinks.kafka.transactions import ShardOfEpoch, ShardWriter
 from seamark.testing import OpenSink, ReadRows, SinkSuite
@@ -43,7 +44,7 @@ class TestOneTransaction(KafkaSuite):
 def test_rows_that_another_process_shows_and_removes_while_they_are_sent_are_shown_once(
     broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
 ) -> None:
-    def sink() -> HandWrittenRecords:
+    def sink() -> KafkaSink:
         return opened(
             HandWrittenRecords(broker.servers, topic, key="n", staging=tmp_path, shards=shards)
         )
