@@ -24,6 +24,7 @@ from pyiceberg.table.update import update_table_metadata
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
+from seamark._common import files
 from seamark.errors import DamageError, LineageError, OutcomeUnknownError, RefusedError
 from seamark.sinks.contract import Committable, Sink
 from seamark.sinks.iceberg import snapshots
@@ -329,6 +330,28 @@ def test_an_abort_that_looked_before_the_commit_takes_nothing(
         late.abort("a1")
     assert iceberg.numbers(folder) == [1]
     assert writer.new_handle().newest() == receipt(1, "a1")
+
+
+def test_an_abort_whose_folder_a_commit_clears_away_takes_nothing(
+    writer: Writer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committable = writer.prepare([1], epoch(1), "a1")
+    late, others = writer.new_handle(), iter([writer.new_handle()])
+    create = files.create_beside
+
+    def before_a_commit(path: str, *mode: int) -> tuple[int, str]:
+        made = create(path, *mode)
+        if path.endswith("withdrawn.json"):
+            for other in others:
+                other.commit(committable)
+        return made
+
+    monkeypatch.setattr(files, "create_beside", before_a_commit)
+    late.abort("a1")
+    assert next(others, None) is None, "the other process has committed"
+    assert iceberg.numbers(folder) == [1]
+    assert writer.new_handle().newest() == receipt(1, "a1")
+    assert writer.new_handle().leftovers() == []
 
 
 def test_only_an_attempt_that_may_be_decided_is_shut_out_by_a_snapshot(

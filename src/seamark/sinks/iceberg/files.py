@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from seamark._common.files import (
     make_folders,
@@ -28,6 +28,8 @@ from seamark.sinks.folders import names_in, remove_tree
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
     from pyiceberg.io import FileIO
+
+_TRIES: Final = 3
 
 
 class Folder:
@@ -46,13 +48,22 @@ class Folder:
         """Put a file in place of whatever has its name, durably."""
         path = f"{self._path}/{name}"
         if self._local is not None:
-            require_inside(self._local, path)
-            replace_file(path, data)
+            self._write_locally(path, data, self._local)
             return
         if not _has_keys_only(self._system):
             self._system.create_dir(os.path.dirname(path), recursive=True)
         with self._system.open_output_stream(path) as stream:
             stream.write(data)
+
+    def _write_locally(self, path: str, data: bytes, table: str) -> None:
+        for left in reversed(range(_TRIES)):
+            require_inside(table, path)
+            try:
+                replace_file(path, data)
+                return
+            except FileNotFoundError:  # others have removed the folder since it was made
+                if not left:
+                    raise
 
     def read(self, name: str, largest: int = LARGEST_DOCUMENT) -> bytes | None:
         """The bytes of a file; None when it is not there, :class:`RefusedError` when it is too
