@@ -303,3 +303,25 @@ def test_what_cannot_be_adopted_is_refused_with_the_reason_and_left_alone(
     with pytest.raises(RefusedError, match="its query has stateful operators"):
         q.run()
     assert sorted(path for path in (tmp_path / "old").rglob("*")) == before
+
+
+def test_files_that_would_be_parsed_in_another_way_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.csv").write_text("a;1\n")
+
+    def declared(schema: str = "k string, n int", **options: str) -> Pipeline:
+        p = Pipeline("parsed", tmp_path / "store", progress=None)
+        reader = spark.readStream.schema(schema).options(**{"sep": ";", **options})
+        rows = p.source("in", reader.csv(str(tmp_path / "in")))
+        p.sink("out", rows.select("k"), FileSink(tmp_path / "out"))
+        return p
+
+    declared().run(available_now=True)
+    assert declared().check().changes == []
+    assert declared("k string, n int, more string").check().changes == []
+    with pytest.raises(RefusedError, match=r"option sep ';' → ','"):
+        declared(sep=",").run(available_now=True)
+    with pytest.raises(RefusedError, match="column 'k' is column 2 of its files"):
+        declared("n int, k string").run(available_now=True)

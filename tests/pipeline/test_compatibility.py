@@ -134,3 +134,20 @@ def test_a_structure_that_lacks_a_part_is_damage(part: str) -> None:
     with pytest.raises(DamageError, match="checkpoint 1 does not say in a known way") as damage:
         check_checkpoint(checkpoint, identity, "auto_reset")
     assert "roll back to an earlier" in str(damage.value)
+
+
+@pytest.mark.parametrize("is_stateful", [False, True])
+def test_files_that_are_parsed_in_another_way_are_a_change(*, is_stateful: bool) -> None:
+    base = copy.deepcopy(BASE)
+    base["operators"] = BASE["operators"] if is_stateful else []
+    old, new, unrecorded = (copy.deepcopy(base) for _ in range(3))
+    old["sources"]["trades"]["parsing"] = {"options": {"sep": ";"}, "columns": ["a", "b"]}
+    new["sources"]["trades"]["parsing"] = {"options": {"sep": ","}, "columns": ["a", "b", "c"]}
+    found = compare_structures(old, new, "strict")
+    assert found.fit is Compatibility.REFUSED
+    assert found.changes == ["source 'trades': option sep ';' → ','"]
+    assert compare_structures(old, new, "warn").fit is Compatibility.GOES_ON
+    assert compare_structures(unrecorded, new, "strict").fit is Compatibility.SAME
+    new["sources"]["trades"]["parsing"]["options"] = {"sep": ";"}
+    longer = compare_structures(old, new, "strict")
+    assert (longer.fit, longer.changes) == (Compatibility.GOES_ON, [])

@@ -202,7 +202,7 @@ def _shown(
     found: Mapping[int, RowDigest | str],
     folders: Mapping[int, str],
     known: Mapping[int, EpochRows],
-    is_counting: bool,
+    is_counting: bool = False,
 ) -> Shown:
     expected = history.expected(first, last)
     if expected is None:

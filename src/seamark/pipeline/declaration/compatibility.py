@@ -41,6 +41,7 @@ from seamark.progress.configuration import explain_change
 from seamark.progress.policy import Action, as_policy, outcome_of_change
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import losses_changed, may_lose_of
+from seamark.spark.plans.parsing_options import PARSING, parsing_changed, parsing_in, recorded_as
 from seamark.spark.reference_tables import changed_tables
 from seamark.spark.source_folders import other_folders
 from seamark.spark.source_gaps import Anchor, Gap, planned_texts
@@ -249,10 +250,11 @@ def compare_structures(
     ]
     recorded = before.form is not None
     lost, regained = losses_changed(before.may_lose, after.may_lose) if recorded else ([], [])
-    changes = [*topology, *(change.text for change in computed), *lost, *regained]
+    parsed = parsing_changed(before.parsing, after.parsing)
+    changes = [*topology, *(change.text for change in computed), *parsed, *lost, *regained]
     changes += _unrecorded(before, after)
     impossible = _impossible(before, after)
-    if not impossible and not lost and _only_added_sinks(before.topology, after.topology):
+    if not (impossible or lost or parsed) and _only_added_sinks(before.topology, after.topology):
         serious = [change for change in computed if same_spark or change.is_certain]
         if not serious:
             return CompatibilityCheck(Compatibility.GOES_ON, changes)
@@ -270,7 +272,8 @@ def compare_structures(
 def _as_recorded(new: Structure, old: Structure) -> Structure:
     """A structure without what the older one does not record."""
     since = ("reads", "shares")
-    return {key: value for key, value in new.items() if key not in since or key in old}
+    kept = {key: value for key, value in new.items() if key not in since or key in old}
+    return kept | {"sources": recorded_as(new.get("sources", {}), old.get("sources", {}))}
 
 
 class _Described:
@@ -287,6 +290,7 @@ class _Described:
         self.computes: Computes = computes if computes and self.form == FORM else {}
         sources = rest.get("sources", {})
         self.may_lose = {name: may_lose_of(source) for name, source in sources.items()}
+        self.parsing = {name: parsing_in(source) for name, source in sources.items()}
         rest["sources"] = {name: _without_losses(source) for name, source in sources.items()}
         # what Spark 4.0 calls its operator is the same one
         rest["operators"] = [
@@ -299,7 +303,7 @@ class _Described:
 def _without_losses(source: Any) -> Any:
     if not isinstance(source, dict):
         return source
-    return {key: value for key, value in source.items() if key != "may_lose"}
+    return {key: value for key, value in source.items() if key not in ("may_lose", PARSING)}
 
 
 def _computed(old: _Described, new: _Described) -> list[ComputedChange]:

@@ -29,6 +29,7 @@ from seamark.spark.kafka.positions import Topics
 from seamark.spark.kafka.subscriptions import Subscription
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import recorded_losses
+from seamark.spark.plans.parsing_options import PARSING
 from seamark.spark.plans.plan import SourceInfo, WatermarkInfo
 
 Structure = dict[str, Any]
@@ -163,6 +164,7 @@ def structure_of(
                 "format": sources[source].format,
                 "options": sources[source].options,
                 "may_lose": {**sources[source].may_lose, **_by_session(sources[source], session)},
+                **({PARSING: parsing} if (parsing := sources[source].parsing) else {}),
             }
             for source in read
         },

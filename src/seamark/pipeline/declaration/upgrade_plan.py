@@ -20,6 +20,7 @@ from seamark.pipeline.declaration.operator_matching import (
 )
 from seamark.pipeline.declaration.target_names import has_same_target, kept_targets
 from seamark.spark.plans.lossy_options import may_lose_of
+from seamark.spark.plans.parsing_options import parsing_differences, parsing_in
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,7 @@ def _sources(before: DescribedPipeline, after: DescribedPipeline) -> Iterator[Up
         else:
             changed = _changed_options(old.get("options", {}), source.get("options", {}))
             lossy = _changed_options(may_lose_of(old), may_lose_of(source))
+            changed += parsing_differences(parsing_in(old), parsing_in(source))
             why = "; ".join([*changed, *(f"{text}, which may lose rows" for text in lossy)])
             yield UpgradeRow("source", name, Fate.CARRIED, why)
     for name in before.sources.keys() - after.sources.keys():

@@ -14,6 +14,7 @@ from seamark._redaction import redacted
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
 from seamark.spark.plans.lossy_options import lossy_options
+from seamark.spark.plans.parsing_options import parsing_of
 from seamark.spark.plans.static_tables import identity_of, static_parts, table_versions
 from seamark.spark.plans.trees import each
 
@@ -76,6 +77,8 @@ class SourceInfo:
     """Where the first start begins, when that is not with the first row."""
     reads_files: bool = False
     """Whether Spark lists the files of a path and notes them in a log, in whatever format."""
+    parsing: Any = None
+    """How its files are made rows of; see :mod:`seamark.spark.plans.parsing_options`."""
 
 
 @dataclass(frozen=True)
@@ -300,12 +303,15 @@ def _describe(leaf: Any) -> SourceInfo:
     allowed = {
         key.lower(): redacted(value) for key, value in options.items() if key.lower() in harmless
     }
+    is_of_files = _reads_files(leaf)
+    columns = list(leaf.schema().fieldNames()) if is_of_files else []
     return SourceInfo(
         name,
         dict(sorted(allowed.items())),
         lossy_options(options),
         _beginning(name, options),
-        _reads_files(leaf),
+        is_of_files,
+        parsing_of(name, options, columns) if is_of_files else None,
     )
 
 
