@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,12 @@ def forged(folder: Path, committable: Committable, file: DataFile) -> Committabl
     return {**committable, "list_digest": digest}
 
 
-@pytest.mark.parametrize("named", ["file://{secret}", "{secret}", f"file://{{secret}}#/{NAME}"])
+@pytest.mark.parametrize("named", ["file://{secret}", "{secret}", "file://{secret}#/{own}"])
 def test_a_file_of_somebody_else_is_not_shown(writer: Writer, folder: Path, named: str) -> None:
     committable = writer.prepare([1, 2], epoch(1), "a1")
     secret = folder / "secret.parquet"
     pq.write_table(iceberg.lines([666, 667]), secret)
-    path = named.format(secret=secret)
+    path = named.format(secret=secret, own=NAME)
     wrong = forged(folder, committable, listed(path, secret.stat().st_size))
     with pytest.raises(DamageError, match="a file that the epoch did not write") as caught:
         writer.new_handle().commit(wrong)
@@ -107,6 +108,7 @@ def test_an_epoch_is_finished_after_the_table_has_chosen_another_place_for_files
         (f"/b/secret.parquet;{NAME}", False),
         (f"{NAME}\n", False),
     ],
+    ids=itertools.count(),  # a name has another token in each process
 )
 def test_a_file_is_known_by_its_name_wherever_it_is(path: str, is_own: bool) -> None:
     assert says_attempt(path, iceberg.OUTPUT.name, "a1") is is_own
