@@ -19,6 +19,7 @@ from seamark import limits
 from seamark.audit.expectations import SinkHistory
 from seamark.audit.limited_targets import Reader, TriedTarget
 from seamark.audit.tried_rows import TriedRows, left_to_the_audit
+from seamark.checkpoint_dir.formats.snappy_chunks import LARGEST_RATIO, plain_size
 from seamark.sinks.epoch_ranges import all_epochs
 from seamark.sinks.folders import is_hdfs, local_folder
 
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PIECE: Final = limits.MIB
-_SNAPPY_RATIO: Final = 64
-"""No byte of Snappy stands for more; in fact it is a third of that."""
 _PACKED: Final = 4 << 10
 """What follows the end of a stream is copied for each, so little of a file is taken at a time."""
+
+
+Sizes = Callable[[str], Iterator[int]]
+"""What the parts of a file unpack to."""
 
 
 def tried_target(history: SinkHistory) -> TriedTarget | None:
@@ -87,8 +90,8 @@ def _is_file(path: str) -> bool:
 
 def _pieces_of(path: str, file_format: str) -> Callable[[], Iterator[int]] | None:
     """What gives the sizes that a file unpacks to; None for one that is not packed."""
-    of_columns = {"parquet": _parquet, "orc": _orc}
-    of_text = {
+    of_columns: dict[str, Sizes] = {"parquet": _parquet, "orc": _orc}
+    of_text: dict[str, Sizes] = {
         ".gz": _gzip,
         ".bz2": _bzip2,
         ".deflate": _zlib,
@@ -214,10 +217,5 @@ def _lz4_size(part: bytes, most: int) -> int:
 
 
 def _snappy_size(part: bytes, _: int) -> int:
-    """It stands before the rest, seven bits at a time."""
-    size = 0
-    for place, byte in enumerate(part[:5]):
-        size |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            break
-    return size if size <= _SNAPPY_RATIO * len(part) else -1
+    size = plain_size(part)
+    return size if size <= LARGEST_RATIO * len(part) else -1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def size_of(batch: pa.RecordBatch) -> int:
     """What rows count as; a value of one bit, or none at all, is a row as well."""
-    return max(int(batch.nbytes), batch.num_rows * limits.TRIED_ROW)
+    return max(int(batch.nbytes), int(batch.num_rows) * limits.TRIED_ROW)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from seamark._common.parallel import map_in_threads
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.formats.hdfs_state import lineage_of, parse_lineage
 from seamark.checkpoint_dir.formats.lz4_blocks import codec_of
+from seamark.checkpoint_dir.formats.snappy_chunks import require_true_sizes
 from seamark.checkpoint_dir.state_files import needed_ssts, parse_state_file
 from seamark.errors import DamageError
 from seamark.spark.batch_log import parse_commit
@@ -113,6 +114,8 @@ def _check_lineage(
     if codec in (None, "lz4"):
         lineage_of(data)
     elif spark is not None:
+        if codec == "snappy":
+            require_true_sizes(data)
         version, text = changelog_head(spark, f"{files.uri}/{path}", codec)
         if version in _WITH_LINEAGE:
             parse_lineage(text.encode())

@@ -210,7 +210,8 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _combined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     import pyarrow as pa
 
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()
+    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return combined
 
 
 def _opened(path: str) -> BinaryIO:
