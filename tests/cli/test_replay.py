@@ -119,6 +119,7 @@ def test_what_is_no_epoch_is_a_mistake_in_the_command_line(
     assert cli("replay", store, "--with", "orders.py", "--", epochs) == 2
 
 
+@pytest.mark.slow
 def test_an_audit_runs_the_epochs_again_too(cli: Cli, shop: Path) -> None:
     assert cli("audit", "checkpoints", "--replay", "orders.py", "--epochs", "2..3") == 0
     words = " ".join(cli.out.split())

@@ -56,7 +56,7 @@ VALUES: dict[str, Any] = {
             "total_rows": 9,
             "total_digest": "cd" * 16,
             "formula": 2,
-            "computed_again": (3,),
+            "computed_again": [3],
         }
     },
     "fork": {

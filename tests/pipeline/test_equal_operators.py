@@ -85,14 +85,9 @@ def split(spark: SparkSession, tmp_path: Path) -> Split:
     return Split(spark, tmp_path)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "case",
-    [
-        "generator",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("table in memory", "table")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("case", ["generator", "table in memory", "table"])
 def test_equal_operators_that_change_places_are_refused_or_keep_their_own_state(
     split: Split, case: str
 ) -> None:

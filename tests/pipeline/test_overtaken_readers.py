@@ -110,7 +110,7 @@ def purge_and_prune(origin: Origin) -> Iterator[object]:
 
 VISITS = [
     pytest.param(go_on, marks=pytest.mark.slow),
-    go_on_step_by_step,
+    pytest.param(go_on_step_by_step, marks=pytest.mark.slow),
     go_on_and_prune,
     pytest.param(prune_around_a_pin, marks=pytest.mark.slow),
     pytest.param(only_prune, marks=pytest.mark.slow),

@@ -62,6 +62,7 @@ QUERIES: Final[dict[str, tuple[Query, str, dict[str, str]]]] = {
     "a join and a cached table": (joined_with_a_cached_table, "hdfs", {}),
     "no state": (without_state, "hdfs", {}),
 }
+OFTEN: Final = ("an aggregation", "no state")
 
 
 def execution_of(spark: SparkSession, df: DataFrame, folder: Path) -> Any:
@@ -83,7 +84,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.warm
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in QUERIES],
+)
 def test_one_call_tells_what_a_walk_through_the_plan_tells(
     spark: SparkSession, folder: Path, tmp_path: Path, name: str
 ) -> None:
