@@ -103,7 +103,7 @@ def kill_after(process: subprocess.Popen[str], dice: random.Random) -> None:
     process.communicate(timeout=280)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     "point",
     [

@@ -75,7 +75,7 @@ def test_partition_columns_that_only_the_log_has_are_read_with_their_types(
     )
     columns = ["word", "at", "local", "day", "price"]
     sink = DeltaSink(tmp_path / "names", partition_by=columns)
-    sink.open("p", "s", rows.schema)
+    sink.open("trades", "bars", rows.schema)
     sink.stage(rows, epoch(1), "a1")
     sink.commit(sink.prepare())
     sink.close()

@@ -16,7 +16,7 @@ from tests.pipeline.support.trees import tree_of
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.chaos
 @pytest.mark.parametrize("step", sorted(STEPS))
 def test_a_killed_replay_leaves_store_and_sinks_as_they_were(tmp_path: Path, step: str) -> None:
     rows = drivers.write_input(tmp_path / "in")

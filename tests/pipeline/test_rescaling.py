@@ -193,6 +193,7 @@ def goes_on_in_each(
 
 
 @pytest.mark.spark
+@pytest.mark.chaos
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb-changelog"])
 def test_I15_results_are_those_of_a_pipeline_that_kept_its_partitions(

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 POINTS = ("save:after:2", "commit:before:3", "commit:after:4", "record:after:5")
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(1200)
 def test_killed_at_any_point_the_views_on_both_servers_are_the_same_in_the_end(
     spark: SparkSession, input_folder: Path, tmp_path: Path, redis: RedisServer
