@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from seamark import limits
+from seamark._common.arrow_tables import sized_tables
 from seamark.audit import iceberg, kafka
-from seamark.audit.declared_rows import sized_tables
 from seamark.audit.expectations import EpochRows, SinkHistory, histories_of
 from seamark.audit.files import _parts, _shown
 from seamark.audit.verdicts import Result, Shown, verdict_of

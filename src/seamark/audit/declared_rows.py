@@ -5,8 +5,8 @@ Tests: ``tests/audit/test_delta.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from seamark._common.text import backquoted
 from seamark.audit.type_texts import TypeReader
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_ROWS: Final = 100_000
-_BYTES: Final = 64 << 20
 Columns = Sequence[tuple[str, str]]
 
 
@@ -53,22 +51,6 @@ def as_declared(rows: DataFrame, schema: StructType, *, keep: Sequence[str] = ()
         same = there[field.name] == field.dataType
         selected.append(column if same else column.cast(field.dataType).alias(field.name))
     return rows.select(*selected, *(f.col(backquoted(name)) for name in keep))
-
-
-def sized_tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Small batches together as tables of some ten thousand rows, so that few jobs run."""
-    import pyarrow as pa
-
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _ROWS or size >= _BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def digest_of_batches(

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from seamark._common.arrow_tables import sized_tables
 from seamark._redaction import redacted
-from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
+from seamark.audit.declared_rows import declared_schema, digest_of_batches
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.limited_targets import Reader, TriedTarget, option_naming
 from seamark.audit.shared_tables import SharedTables, table_place

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from seamark._common.arrow_tables import sized_tables
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import shortened
 from seamark.errors import DamageError, RefusedError
@@ -190,28 +191,8 @@ def _batches(path: str, columns: RecordColumns) -> Iterator[pa.RecordBatch]:
     with _opened(path) as file:
         parquet = pq.ParquetFile(file)
         _require_declared(parquet.schema_arrow.names, columns, path)
-        yield from _gathered(parquet.iter_batches(_ROWS_AT_ONCE))
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches, as long as these stay small."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _ROWS or size >= _BYTES:
-            yield from _combined(waiting)
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield from _combined(waiting)
-
-
-def _combined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    import pyarrow as pa
-
-    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return combined
+        for table in sized_tables(parquet.iter_batches(_ROWS_AT_ONCE), _ROWS, _BYTES):
+            yield from table.combine_chunks().to_batches()
 
 
 def _opened(path: str) -> BinaryIO:
