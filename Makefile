@@ -9,6 +9,8 @@ ARGS ?=
 # One more than two cores: many tests wait for a server, a lock or a clock.
 WORKERS ?= 3
 RUN := .venv/bin/python -m
+# The classes of Spark, which starts in half of the time with them.
+CLASSES := .venv/spark-classes.jsa
 SOURCES := src tests tools benchmarks examples
 # Collecting all tests to find those few takes longer than some of them do.
 WARM = $(if $(findstring tests,$(ARGS)),,$(shell grep -rl 'mark\.warm' tests --include='test_*.py'))
@@ -42,21 +44,21 @@ help: ## show this list
 demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the rows
 	@.venv/bin/seamark demo $(ARGS)
 
-test: .venv/servers.stamp ## run the tests, also those in one warm Spark
+test: .venv/servers.stamp $(CLASSES) ## run the tests, also those in one warm Spark
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not warm and not spark and not slow and not chaos and not integration" $(ARGS)
 	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not spark and not slow and not chaos" $(WARM) $(ARGS)
 
-test-spark: .venv/servers.stamp ## run the long tests: crashes at every I/O, real kills, a cluster, the demo
+test-spark: .venv/servers.stamp $(CLASSES) ## run the long tests: crashes at every I/O, real kills, a cluster, the demo
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "(spark or slow) and not chaos and not integration" $(ARGS)
 
-integration: .venv/integration.stamp ## run the tests against a real Kafka, HDFS and S3 server; needs Maven and Go
+integration: .venv/integration.stamp $(CLASSES) ## run the tests against a real Kafka, HDFS and S3 server; needs Maven and Go
 	@$(RUN) pytest -m "integration and not chaos" $(ARGS)
 
 matrix: .venv-oldest/test.stamp .venv/servers.stamp ## run the tests in Spark on the oldest and newest
 	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(WARM) $(ARGS)
 	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(WARM) $(ARGS)
 
-chaos: .venv/servers.stamp .venv/integration.stamp ## run random histories and kills, with a new seed each time
+chaos: .venv/servers.stamp .venv/integration.stamp $(CLASSES) ## run random histories and kills, with a new seed each time
 	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -n 2 --dist worksteal -rP \
 		-m "chaos and not warm and not spark and not integration" $(ARGS)
 	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -rP \
@@ -126,6 +128,11 @@ SET_UP = sh tools/check_python.sh $(PYTHON) && $(PYTHON) -m tools.environment --
 .venv-oldest/test.stamp: pyproject.toml constraints/oldest.txt
 	@$(SET_UP) .venv-oldest constraints/oldest.txt
 	@touch $@
+
+$(CLASSES): .venv/test.stamp
+	@echo "Preparing Spark for the tests …"
+	@$(RUN) tests.support.spark_classes >/dev/null 2>.venv/spark-classes.log || \
+		echo "note: .venv/spark-classes.log says why Spark is not prepared; the tests take longer"
 
 # What the tests need besides: Redis and PostgreSQL. Without them there is no stamp, so that each
 # run says what it skips.

@@ -17,10 +17,10 @@ import pytest
 pytest.register_assert_rewrite("tests.support", "tests.state.support", "tests.store.support")
 
 from tests.support.databases import PostgresServer, RedisServer, postgres_server, redis_server  # noqa: E402
-from tests.support.light_java import LIGHT  # noqa: E402
 from tests.support.servers import ObjectServer, azurite_server, s3_server  # noqa: E402
 from tests.support.skipped import or_skip, skipped_line  # noqa: E402
 from tests.support.spark import local_spark  # noqa: E402
+from tests.support.spark_classes import spark_java_options  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def _keep_temporary_files_in_memory() -> None:
 _keep_temporary_files_in_memory()
 
 # The queries of a test are short: half of the CPU time went into the JVM's second compiler.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(LIGHT))
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_java_options())
 
 # how long an example takes says nothing on a busy machine
 hypothesis.settings.register_profile(

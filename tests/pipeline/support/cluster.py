@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from seamark.spark.java import java_home
-from tests.support.light_java import LIGHT
+from tests.support.spark_classes import spark_java_options
 
 _READY = 90.0
 
@@ -70,7 +70,7 @@ class Cluster:
         environment = {
             **os.environ,
             **self._environment,
-            "SPARK_DAEMON_JAVA_OPTS": " ".join(LIGHT),
+            "SPARK_DAEMON_JAVA_OPTS": spark_java_options(),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_HOME": str(home),
             "JAVA_HOME": str(java_home()),

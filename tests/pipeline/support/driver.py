@@ -26,7 +26,7 @@ from seamark.errors import SeamarkError
 from seamark.pipeline.declaration.settings import OnStep
 from seamark.sinks import FileSink
 from seamark.spark.java import use_java
-from tests.support.light_java import LIGHT
+from tests.support.spark_classes import spark_java_options
 
 
 def session(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -36,7 +36,7 @@ def session(master: str = "local[2]", settings: Mapping[str, str] | None = None)
         SparkSession.builder.master(master)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
-        .config("spark.executor.extraJavaOptions", " ".join(LIGHT))
+        .config("spark.executor.extraJavaOptions", spark_java_options())
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
