@@ -364,6 +364,7 @@ def overtaken(kind: Kind, visit: Visit, read: Read) -> Iterator[object]:
     raise AssertionError("it never came to an end")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("visit", VISITS)
 @pytest.mark.parametrize("kind", KINDS)

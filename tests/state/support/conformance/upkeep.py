@@ -196,6 +196,7 @@ class StateUpkeep:
             new = writer.commit().checkpoint_id
         assert open_state().restore(new, "agg", 0).snapshot == LARGE
 
+    @pytest.mark.slow
     def test_clean_up_leaves_what_a_second_try_relies_on(self, open_state: OpenState) -> None:
         store = open_state(pack_below=0)
         with store.begin(1) as writer:
