@@ -277,7 +277,7 @@ class Recovery:
     def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
         """Plans that epochs were started with and have to keep, even if a directory has others."""
         functions = functions_in(self._sinks.outputs, self._identity)
-        plans = stored_plans(self._store, history, self._identity.leaves, functions)
+        plans = stored_plans(self._store, history, self._identity, functions)
         history.plans |= plans
         return plans
 
