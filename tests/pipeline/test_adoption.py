@@ -72,8 +72,20 @@ def test_a_begun_batch_that_a_table_of_the_pipeline_has_never_runs(
     old: LocalCopy, tmp_path: Path, answer: str | None
 ) -> None:
     has_it: Any = _DeltaTable(tmp_path / "table", 2)
-    with pytest.raises(RefusedError, match="the table of a sink has its rows"):
+    with pytest.raises(RefusedError, match="the table of a sink has later ones"):
         require_answered(old, [has_it], answer)
+
+
+def test_a_directory_that_is_older_than_a_table_of_the_pipeline_is_not_adopted(
+    old: LocalCopy, tmp_path: Path
+) -> None:
+    old.remove("offsets/2")  # as 'spark restore --without-plan' leaves it
+    ahead: Any = _DeltaTable(tmp_path / "table", 5)
+    with pytest.raises(RefusedError, match="the table of a sink has later ones") as refused:
+        require_answered(old, [ahead], None)
+    assert "RESTORE TABLE … TO VERSION AS OF 2" in str(refused.value)
+    equal: Any = _DeltaTable(tmp_path / "equal", 1)
+    assert require_answered(old, [equal], None) == []
 
 
 def test_a_begun_batch_that_the_table_of_the_query_lacks_runs_without_a_question(
@@ -100,7 +112,9 @@ def test_another_answer_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.warm
-def test_rows_of_a_begun_batch_are_in_the_target_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_a_begun_batch_are_in_the_target_once(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     table = Table(tmp_path / "table.db")
     read = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1)
     (tmp_path / "in").mkdir()
@@ -137,4 +151,5 @@ def test_rows_of_a_begun_batch_are_in_the_target_once(spark: SparkSession, tmp_p
         assert store.owner().generation == 0  # nobody was fenced
     by_hand()
     adopting().run()
+    assert "leave adopt= in the program" in caplog.text  # there was nothing left to read
     assert table.values() == Counter(range(30))

@@ -1,4 +1,4 @@
-"""A batch that an adopted query has begun and not finished: whether a pipeline may run it.
+"""What an adopted query has begun and not finished, and whether a pipeline may run that.
 
 The query's sink may have the rows. It knows them by the query's id and the number of the batch, so
 it drops them when the query itself runs the batch again. A pipeline has other keys, and its sinks
@@ -18,14 +18,19 @@ from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError, StoreUnavailableError
-from seamark.native.sink_tables import table_at
-from seamark.pipeline.recovery.adoption import begun_batches
+from seamark.native.sink_tables import table_at, way_back
+from seamark.native.table_log import TableAt
+from seamark.pipeline.recovery.adoption import begun_batches, last_committed
 from seamark.reports.places import local_path
 from seamark.sinks.contract import Sink
 
 _FINISH: Final = (
     "Start the query once with trigger(availableNow=True) on its own directory: it finishes the "
     "batch, and its sink drops what it has of it already. Then adopt it."
+)
+_BRING_BACK: Final = (
+    "The directory is older than the table. Adopt the one that the query has gone on with, or "
+    "bring the table back first."
 )
 _OR_RUN: Final = (
     " If its sink has nothing of the batch, or the pipeline writes elsewhere, "
@@ -36,22 +41,22 @@ _OR_RUN: Final = (
 def require_answered(old: WorkingCopy, sinks: Iterable[Sink], answer: str | None) -> list[str]:
     """What to tell about a batch that was begun; :class:`RefusedError` when it may not run.
 
-    It may not when a table of the pipeline has it, whatever the answer. Without an answer it may
-    when a table of the pipeline has earlier batches of the query, and not this one.
+    No batch may run that a table of the pipeline has, whatever the answer. Without an answer one
+    that was begun may when a table of the pipeline has earlier batches of the query, and not it.
     """
-    begun = begun_batches(old)
+    last, begun = last_committed(old), begun_batches(old)
+    tables = list(_tables_of(read_query_id(old), last, sinks))
+    for table in tables:
+        if table.is_ahead_of(last):
+            raise RefusedError(
+                f"the adopted query has finished batch {last} in its directory, and the table of "
+                "a sink has later ones: their rows would be there twice",
+                where=f"{old.root}: {way_back(table, last)}",
+                hint=_FINISH if table.newest_batch in begun else _BRING_BACK,
+            )
     if not begun:
         return []
-    tables = list(_tables_of(read_query_id(old), begun[0], sinks))
     batches = f"batch {begun[0]}" if len(begun) == 1 else f"batches {begun[0]} to {begun[-1]}"
-    for url, newest in tables:
-        if newest >= begun[0]:
-            raise RefusedError(
-                f"the adopted query has not finished batch {begun[0]}, and the table of a sink has "
-                "its rows",
-                where=f"{url} has batch {newest} of the query in {old.root}",
-                hint=_FINISH,
-            )
     if answer is None and not tables:
         raise RefusedError(
             f"the adopted query has begun {batches} and not finished: its sink may have the rows, "
@@ -62,19 +67,19 @@ def require_answered(old: WorkingCopy, sinks: Iterable[Sink], answer: str | None
     return [f"{batches} of the adopted query was begun and not finished there: it runs here"]
 
 
-def _tables_of(query_id: str, batch: int, sinks: Iterable[Sink]) -> Iterator[tuple[str, int]]:
-    """Local Delta tables that have batches of the query, each with the newest of them."""
+def _tables_of(query_id: str, batch: int, sinks: Iterable[Sink]) -> Iterator[TableAt]:
+    """Local Delta tables that have batches of the query, seen from one of its batches."""
     for sink in sinks:
         described = sink.describe()
         path = local_path(described.target) if described.kind == "delta" else None
         if path is None:
             continue
         try:
-            found = table_at(_opened, path, query_id, batch - 1)
+            found = table_at(_opened, path, query_id, batch)
         except (RefusedError, DamageError, StoreUnavailableError):
             continue  # it does not tell
         if found.newest_batch is not None:
-            yield found.url, found.newest_batch
+            yield found
 
 
 def _opened(path: str) -> closing[Directory]:
