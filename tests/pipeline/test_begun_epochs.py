@@ -28,6 +28,7 @@ from tests.pipeline.support.workloads import values_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FUNCTIONS = ("rows",)
 IDEMPOTENT = {"rows": Guarantee.IDEMPOTENT.value}
 
 
@@ -85,13 +86,20 @@ def store() -> CheckpointStore:
 
 def test_an_epoch_runs_again_in_the_pipeline_that_it_was_started_in() -> None:
     stored = started_with(structure_with(path="a"), at_version(1))
-    assert changes_since(stored, identity_with(structure_with(path="a"), at_version(1))) == []
-    assert changes_since(started_with(None), identity_with(structure_with(path="a"))) == []
+    assert (
+        changes_since(stored, identity_with(structure_with(path="a"), at_version(1)), FUNCTIONS)
+        == []
+    )
+    assert (
+        changes_since(started_with(None), identity_with(structure_with(path="a")), FUNCTIONS) == []
+    )
 
 
 def test_a_changed_source_and_another_version_of_a_table_are_named() -> None:
     stored = started_with(structure_with(path="a"), at_version(1))
-    changes = changes_since(stored, identity_with(structure_with(path="b"), at_version(2)))
+    changes = changes_since(
+        stored, identity_with(structure_with(path="b"), at_version(2)), FUNCTIONS
+    )
     assert "table 'names' is not what it was: version 1 → version 2" in changes
     assert len(changes) > 1
 
@@ -99,14 +107,24 @@ def test_a_changed_source_and_another_version_of_a_table_are_named() -> None:
 def test_a_function_that_promises_nothing_gets_rows_of_a_changed_pipeline() -> None:
     stored = started_with(structure_with(path="a"), at_version(1))
     other = structure_with(path="b")
-    assert changes_since(stored, identity_with(other, at_version(2), {"rows": "at least"})) == []
+    assert (
+        changes_since(
+            stored,
+            identity_with(other, at_version(2), {"rows": Guarantee.AT_LEAST_ONCE.value}),
+            FUNCTIONS,
+        )
+        == []
+    )
 
 
 def test_a_table_without_versions_is_not_compared() -> None:
     files = {"names": ConnectorCheckpoint(offsets={"files": "1"})}
     more = {"names": ConnectorCheckpoint(offsets={"files": "2"})}
     structure = structure_with(path="a")
-    assert changes_since(started_with(structure, files), identity_with(structure, more)) == []
+    assert (
+        changes_since(started_with(structure, files), identity_with(structure, more), FUNCTIONS)
+        == []
+    )
 
 
 def test_a_function_may_have_another_name_and_rows_no_other_columns() -> None:
@@ -114,13 +132,15 @@ def test_a_function_may_have_another_name_and_rows_no_other_columns() -> None:
     now["sinks"]["rows"]["target"] = "g"
     columns["sinks"]["rows"]["columns"] = [["v", "bigint"]]
     stored = started_with(structure_with(path="a"))
-    assert changes_since(stored, identity_with(now)) == []
-    assert changes_since(stored, identity_with(columns)) != []
+    assert changes_since(stored, identity_with(now), FUNCTIONS) == []
+    assert changes_since(stored, identity_with(columns), FUNCTIONS) != []
 
 
 def test_a_structure_that_cannot_be_compared_is_damage() -> None:
     with pytest.raises(DamageError):
-        changes_since(started_with({"sources": 1}), identity_with(structure_with(path="a")))
+        changes_since(
+            started_with({"sources": 1}), identity_with(structure_with(path="a")), FUNCTIONS
+        )
 
 
 def test_the_next_epoch_is_joined_with_tables_as_it_was_started(store: CheckpointStore) -> None:

@@ -10,6 +10,7 @@ Tests: ``tests/pipeline/test_begun_epochs.py``.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
@@ -21,14 +22,21 @@ from seamark.spark.reference_tables import changed_tables
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
 
+PROMISES_NOTHING: Final = (Guarantee.AT_LEAST_ONCE, Guarantee.FOR_TRYING_OUT)
+"""Of sinks that take whatever comes, and drop nothing by its key."""
 
-def changes_since(stored: StoredPlan, identity: PipelineIdentity) -> list[str]:
+
+def changes_since(
+    stored: StoredPlan, identity: PipelineIdentity, functions: Collection[str]
+) -> list[str]:
     """Why the epoch would have other rows than when it was started, in words; empty if it has not.
 
-    Only functions that are called idempotent drop rows by their key. :class:`DamageError` when what
-    was stored of the pipeline cannot be compared.
+    ``functions`` are named as at their targets. Nothing matters to those that drop nothing by its
+    key. :class:`DamageError` when what was stored of the pipeline cannot be compared.
     """
-    if Guarantee.IDEMPOTENT.value not in identity.guarantees.values():
+    takes_all = {guarantee.value for guarantee in PROMISES_NOTHING}
+    guarantees = {identity.name_at_target(sink): g for sink, g in identity.guarantees.items()}
+    if takes_all.issuperset(guarantees.get(name, "") for name in functions):
         return []
     changes = _changed_versions(stored.tables, identity.tables)
     if stored.structure is None or stored.structure == identity.structure:

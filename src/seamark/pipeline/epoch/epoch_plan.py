@@ -22,7 +22,7 @@ from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.begun_epoch import changes_since
+from seamark.pipeline.epoch.begun_epoch import PROMISES_NOTHING, changes_since
 from seamark.pipeline.epoch.running_epoch import (
     EpochHistory,
     PlanDiffers,
@@ -30,7 +30,6 @@ from seamark.pipeline.epoch.running_epoch import (
     fingerprint,
     new_attempt,
 )
-from seamark.sinks.contract import Guarantee
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
 from seamark.spark.kafka.lag import latest_by_source
 from seamark.spark.plans.lossy_options import may_lose_of
@@ -279,7 +278,7 @@ def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> No
     does not call itself idempotent gets them twice at worst, which is what it promises.
     """
     for output in outputs:
-        if output.sink.shows_at_once and output.sink.guarantee is Guarantee.IDEMPOTENT:
+        if output.sink.shows_at_once and output.sink.guarantee not in PROMISES_NOTHING:
             raise LineageError(
                 f"epoch {epoch} may have been decided before, and its rows are not known any more",
                 where=f"{where}: a newer checkpoint is damaged, and no plan of the epoch is "
@@ -312,7 +311,7 @@ def _usable(
         called = f"the function of output {min(gone)!r} may have been called with it"
         now = f"the pipeline now has functions for {', '.join(functions)}"
         raise _changed_since(stored, f"{where}: {called}; {now}")
-    if functions and (changes := changes_since(stored, identity)):
+    if changes := changes_since(stored, identity, functions):
         raise _changed_since(stored, f"{where}: {'; '.join(changes)}")
     if stored.follows != follows:
         raise LineageError(
