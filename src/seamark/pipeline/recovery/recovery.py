@@ -163,9 +163,9 @@ class Recovery:
         if check.changes and check.fit is Compatibility.GOES_ON and self._policy == "warn":
             log.warning("the pipeline was changed: %s", "; ".join(check.changes))
         is_reset = check.fit is Compatibility.RESET
-        if is_reset:
+        if is_reset and chosen is not None:
             self._refuse_reset_after_damage(self._store.recover_latest_validated())
-            require_reset(self._sinks)
+            require_reset(self._sinks, chosen)
             # the decision first: what is left to do is repeated by the next start
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
