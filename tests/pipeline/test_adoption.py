@@ -1,18 +1,155 @@
-"""What there is to know about a directory before a pipeline goes on from it."""
+"""A batch that an adopted query has begun and not finished never reaches a target twice unasked."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from seamark import Pipeline, open_store
 from seamark.checkpoint_dir.places.local import LocalCopy
+from seamark.errors import InvalidInputError, RefusedError
 from seamark.pipeline.recovery.adoption import begun_batches
+from seamark.pipeline.recovery.begun_batch import require_answered
+from seamark.sinks import ForeachBatchSink
+from seamark.sinks.contract import Description
+from tests.pipeline.support.tables import Table, by_key, values_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERY = "5f0b1d5e-2f5c-4c52-9a35-3a6a2c0a1d11"
 
 
-def test_a_batch_that_the_adopted_query_has_begun_and_not_finished_is_told(tmp_path: Path) -> None:
-    old = LocalCopy(str(tmp_path))
-    for path in ("metadata", "offsets/0", "commits/0", "offsets/1", "commits/1"):
-        old.write(path, b"v1")
+@pytest.fixture
+def old(tmp_path: Path) -> LocalCopy:
+    """A directory whose query has committed batches 0 and 1 and begun batch 2."""
+    made = LocalCopy(str(tmp_path / "old"))
+    made.write("metadata", json.dumps({"id": QUERY}).encode())
+    for path in ("offsets/0", "commits/0", "offsets/1", "commits/1", "offsets/2"):
+        made.write(path, b"v1")
+    return made
+
+
+class _DeltaTable:
+    """What a sink says of the Delta table that it writes to."""
+
+    def __init__(self, path: Path, newest_batch: int | None) -> None:
+        self._path = path
+        log = path / "_delta_log"
+        log.mkdir(parents=True)
+        for version in range(-1, -1 if newest_batch is None else newest_batch + 1):
+            action: Any = {"commitInfo": {}}
+            if version >= 0:
+                action = {"txn": {"appId": QUERY, "version": version}}
+            (log / f"{version + 1:020}.json").write_text(json.dumps(action))
+        if newest_batch is None:
+            (log / f"{0:020}.json").write_text(json.dumps({"commitInfo": {}}))
+
+    def describe(self) -> Description:
+        return Description("delta", str(self._path))
+
+
+def test_only_batches_after_the_last_commit_were_begun(old: LocalCopy) -> None:
+    assert begun_batches(old) == [2]
+    old.write("commits/2", b"v1")
     assert begun_batches(old) == []
-    old.write("offsets/2", b"v1")
-    [note] = begun_batches(old)
-    assert note.startswith("batch 2 was begun and not finished by the adopted query")
+
+
+def test_a_begun_batch_runs_only_when_somebody_says_so(old: LocalCopy) -> None:
+    with pytest.raises(RefusedError, match="has begun batch 2 and not finished") as refused:
+        require_answered(old, [], None)
+    assert "adopt_begun='run'" in str(refused.value.hint)
+    [note] = require_answered(old, [], "run")
+    assert note.startswith("batch 2 of the adopted query")
+
+
+@pytest.mark.parametrize("answer", [None, "run"])
+def test_a_begun_batch_that_a_table_of_the_pipeline_has_never_runs(
+    old: LocalCopy, tmp_path: Path, answer: str | None
+) -> None:
+    has_it: Any = _DeltaTable(tmp_path / "table", 2)
+    with pytest.raises(RefusedError, match="the table of a sink has later ones"):
+        require_answered(old, [has_it], answer)
+
+
+def test_a_directory_that_is_older_than_a_table_of_the_pipeline_is_not_adopted(
+    old: LocalCopy, tmp_path: Path
+) -> None:
+    old.remove("offsets/2")  # as 'spark restore --without-plan' leaves it
+    ahead: Any = _DeltaTable(tmp_path / "table", 5)
+    with pytest.raises(RefusedError, match="the table of a sink has later ones") as refused:
+        require_answered(old, [ahead], None)
+    assert "RESTORE TABLE … TO VERSION AS OF 2" in str(refused.value)
+    equal: Any = _DeltaTable(tmp_path / "equal", 1)
+    assert require_answered(old, [equal], None) == []
+
+
+def test_a_begun_batch_that_the_table_of_the_query_lacks_runs_without_a_question(
+    old: LocalCopy, tmp_path: Path
+) -> None:
+    lacks_it: Any = _DeltaTable(tmp_path / "lacks", 1)
+    assert require_answered(old, [lacks_it], None)
+    of_others: Any = _DeltaTable(tmp_path / "others", None)
+    with pytest.raises(RefusedError, match="its sink may have the rows"):
+        require_answered(old, [of_others], None)
+
+
+def test_a_query_without_a_finished_batch_is_told_to_finish_it(tmp_path: Path) -> None:
+    old = LocalCopy(str(tmp_path))
+    old.write("metadata", json.dumps({"id": QUERY}).encode())
+    old.write("offsets/0", b"v1")
+    with pytest.raises(RefusedError, match="has begun a batch and committed none"):
+        begun_batches(old)
+
+
+def test_another_answer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="adopt_begun must be 'run'"):
+        Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old", adopt_begun="skip")
+
+
+@pytest.mark.warm
+def test_rows_of_a_begun_batch_are_in_the_target_once(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = Table(tmp_path / "table.db")
+    read = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1)
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        lines = [json.dumps({"v": number * 10 + row}) for row in range(10)]
+        (tmp_path / "in" / f"{number}.json").write_text("\n".join(lines))
+
+    def by_hand(*, dies_in: int = -1) -> None:
+        def write(df: DataFrame, batch: int) -> None:
+            table.append(values_of(df), "the query", batch)
+            if batch == dies_in:
+                raise RuntimeError("killed after its sink has the batch")
+
+        query = (
+            read.json(str(tmp_path / "in"))
+            .writeStream.option("checkpointLocation", str(tmp_path / "old"))
+            .trigger(availableNow=True)
+            .foreachBatch(write)
+            .start()
+        )
+        query.awaitTermination()
+
+    def adopting(**options: Any) -> Pipeline:
+        p = Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old", progress=None, **options)
+        rows = p.source("in", read.json(str(tmp_path / "in")))
+        p.sink("rows", rows, ForeachBatchSink(by_key(table), idempotent=True))
+        return p
+
+    with pytest.raises(Exception, match="killed after its sink"):
+        by_hand(dies_in=1)
+    with pytest.raises(RefusedError, match="has begun batch 1 and not finished"):
+        adopting().run()
+    with open_store(tmp_path / "store") as store:
+        assert store.owner().generation == 0  # nobody was fenced
+    by_hand()
+    adopting().run()
+    assert "leave adopt= in the program" in caplog.text  # there was nothing left to read
+    assert table.values() == Counter(range(30))

@@ -81,7 +81,8 @@ def found(
     *,
     functions: tuple[str, ...] = FUNCTIONS,
 ) -> dict[int, Plan]:
-    return stored_plans(store, history_of(store, newest), leaves, functions)
+    identity = PipelineIdentity(name="orders", structure={}, leaves=leaves)
+    return stored_plans(store, history_of(store, newest), identity, functions)
 
 
 def put(store: CheckpointStore, plan: StoredPlan) -> None:

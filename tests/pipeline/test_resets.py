@@ -11,7 +11,7 @@ import pytest
 import seamark
 from seamark import open_store
 from seamark.errors import RefusedError
-from seamark.sinks import FileSink
+from seamark.sinks import FileSink, ForeachBatchSink
 from tests.pipeline.support.workloads import values_in
 
 if TYPE_CHECKING:
@@ -77,3 +77,29 @@ def test_such_a_sink_starts_over_at_a_new_target(shop: Shop) -> None:
     shop.add(1)
     shop.pipeline("elsewhere", "v + 1 AS w").run()
     assert shop.values("elsewhere") == [0, 1]
+
+
+def test_a_function_that_drops_rows_by_their_keys_starts_over_under_another_name(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    calls: list[list[int]] = []
+
+    def note(rows: Any, _: Any) -> None:
+        calls.append(sorted(row.v for row in rows.collect()))
+
+    def declared(*more: str, **function: Any) -> seamark.Pipeline:
+        p = seamark.Pipeline("shop", tmp_path / "store", progress=None, policy="auto_reset")
+        rows = p.source("in", spark.readStream.schema("v long").json(str(tmp_path / "in")))
+        p.sink("rows", rows.selectExpr("v", *more), ForeachBatchSink(note, **function))
+        return p
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text(json.dumps({"v": 0}))
+    declared(idempotent=True).run()
+    with pytest.raises(RefusedError, match="a function cannot take back what it has written"):
+        declared("v + 1 AS w", idempotent=True).run()
+    assert calls == [[0]]
+    declared("v + 1 AS w", idempotent=True, name="elsewhere").run()
+    assert calls == [[0], [0]]
+    declared("v + 2 AS x", name="elsewhere").run()  # it promises nothing
+    assert calls == [[0], [0], [0]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seamark._common.checks import check_name
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.manifest import CheckpointManifest
+from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
 from seamark.native.bisection import Bisection, bisect, judged_by, restored_test, span_of
 from seamark.pipeline.declaration.compatibility import CompatibilityCheck, newest_checkpoint
 from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
@@ -28,6 +28,7 @@ from seamark.pipeline.declaration.structure import (
     structure_of,
 )
 from seamark.pipeline.declaration.upgrade_plan import upgrade_table
+from seamark.pipeline.epoch.begun_epoch import next_tables
 from seamark.pipeline.fork_option import ForkOption, check_start
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.replay.replayer import Replayer
@@ -151,10 +152,11 @@ class Pipeline:
     ) -> DataFrame:
         """Declare a table that streams are joined with; every checkpoint records its version.
 
-        The path or URL of a Delta table is read at the version of the newest checkpoint, so that a
-        restart reads the same rows; at the newest version when there is no checkpoint, or with
-        ``version="latest"``. A DataFrame is taken as it is: a change since the checkpoint, of its
-        files or of the version that its connector tells, is told by the start.
+        The path or URL of a Delta table is read at the version of the newest checkpoint, or of an
+        epoch that has begun after it, so that a restart reads the same rows; at the newest version
+        when there is neither, or with ``version="latest"``. A DataFrame is taken as it is: a change
+        since the checkpoint, of its files or of the version that its connector tells, is told by
+        the start.
         """
         check_name(name, "table name")
         if name in self._sources.tables:
@@ -163,7 +165,9 @@ class Pipeline:
             self._use(table)
             self._sources.add_table(name, table, None)
             return table
-        recorded = None if version != "recorded" else self._recorded_table(name)
+        recorded = None
+        if version == "recorded":
+            recorded = version_recorded(name, self._recorded(name))
         wanted, table_id = recorded or (version if isinstance(version, int) else None, "")
         found = delta_version(name, os.fspath(table), wanted, table_id, storage_options)
         frame = found.read(self._spark or active_session())
@@ -180,17 +184,13 @@ class Pipeline:
             symbols = reader.option("snapshot-id", at) if at else reader
             p.table("symbols", symbols.load("lake.shop.symbols"))
         """
-        newest = self._newest()
-        recorded = None if newest is None else newest.table_offsets.get(name)
+        recorded = self._recorded(name)
         return None if recorded is None else recorded.offsets.get("version")
 
-    def _recorded_table(self, name: str) -> tuple[int, str] | None:
-        newest = self._newest()
-        return None if newest is None else version_recorded(name, newest.table_offsets.get(name))
-
-    def _newest(self) -> CheckpointManifest | None:
+    def _recorded(self, table: str) -> ConnectorCheckpoint | None:
         with self._open_store() as store:
-            return self._fork.newest(store) if self._fork else newest_checkpoint(store)
+            newest = self._fork.newest(store) if self._fork else newest_checkpoint(store)
+            return next_tables(store, newest).get(table)
 
     def sink(self, name: str, df: DataFrame, sink: Sink) -> None:
         """Declare where the rows of an output go."""

@@ -154,11 +154,20 @@ class Run:
                     return
                 if self._failure is None and not self._cut_off:
                     self._coordinator.finish()
+                    self._warn_if_only_adopted()
                 return
         except BaseException as error:  # noqa: BLE001 - reported to whoever waits
             self._failure = error
         finally:
             self._end()
+
+    def _warn_if_only_adopted(self) -> None:
+        history = self._coordinator.history
+        if history.newest is None and history.first_batch > 0:
+            log.warning(
+                "there was nothing to read, so the store knows nothing of the adopted query yet: "
+                "leave adopt= in the program until there is a checkpoint, or all rows come again"
+            )
 
     def _end(self) -> None:
         if isinstance(self._failure, FencedError):

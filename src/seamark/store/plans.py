@@ -8,7 +8,7 @@ once and never replaced. Plans go by timeline and epoch, so a rollback leaves th
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from seamark._common.json_documents import decode_sealed, seal
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import DamageError, InvalidInputError, RefusedError
+from seamark.manifest import ConnectorCheckpoint
 from seamark.store.owner import TIMELINE
 from seamark.store.ownership import Ownership
 
@@ -44,6 +45,11 @@ class StoredPlan(msgspec.Struct, frozen=True, kw_only=True):
     functions: tuple[str, ...] | None = None
     """The outputs whose functions get the epoch, by the names that are in their keys; None when an
     earlier version has stored the plan."""
+    structure: dict[str, Any] | None = None
+    """What the pipeline was that started the epoch; None when an earlier version has stored it."""
+    tables: dict[str, ConnectorCheckpoint] = {}
+    """The tables that its streams are joined with, as in a checkpoint."""
+    spark_version: str = ""
     version: int = PLAN_VERSION
 
 

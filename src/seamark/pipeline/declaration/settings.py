@@ -78,6 +78,9 @@ class PipelineSettings:
     source_timeout: float = 15.0
     """How long a source that does not answer (Kafka, a table) is waited for: before the start and,
     once Spark has given up, during the run. With 0 none is looked at, and none waited for."""
+    adopt_begun: Literal["run"] | None = None
+    """What becomes of a batch that an adopted query has begun and not finished: the pipeline runs
+    it, or refuses to start where a sink may have its rows."""
     reanchor: Mapping[str, Anchor] = field(default_factory=dict)
     """Where sources go on whose position is gone: 'earliest', 'latest', offsets, or the version or
     snapshot of a table, by name."""
@@ -115,6 +118,8 @@ class PipelineSettings:
             raise InvalidInputError(
                 f"policy must be one of {', '.join(get_args(Policy))}, not {self.policy!r}"
             )
+        if self.adopt_begun not in (None, "run"):
+            raise InvalidInputError(f"adopt_begun must be 'run' or None, not {self.adopt_begun!r}")
         if (self.renames or self.begin_empty) and self.policy != "evolve":
             raise InvalidInputError(
                 "renames and begin_empty say how a changed pipeline goes on",

@@ -22,6 +22,7 @@ from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.epoch.begun_epoch import PROMISES_NOTHING, changes_since
 from seamark.pipeline.epoch.running_epoch import (
     EpochHistory,
     PlanDiffers,
@@ -29,7 +30,6 @@ from seamark.pipeline.epoch.running_epoch import (
     fingerprint,
     new_attempt,
 )
-from seamark.sinks.contract import Guarantee
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
 from seamark.spark.kafka.lag import latest_by_source
 from seamark.spark.plans.lossy_options import may_lose_of
@@ -203,13 +203,16 @@ def store_plan(
         offsets=epoch.plan.offsets,
         sources=epoch.plan.sources,
         functions=functions,
+        structure=epoch.identity.stored_structure,
+        tables=dict(epoch.identity.tables),
+        spark_version=epoch.identity.spark_version,
     )
     stored = retry_unavailable(
         partial(store.plans.keep, new), patience, "storing the plan of the epoch"
     )
     if stored == new:
         return
-    plan = _usable(stored, new.follows, epoch.identity.leaves, functions, store.url)
+    plan = _usable(stored, new.follows, epoch.identity, functions, store.url)
     if plan == epoch.plan:
         return  # an earlier version has stored it, or more functions get the epoch now
     if epoch.batch not in history.planned_again:
@@ -227,7 +230,7 @@ def store_plan(
 def stored_plans(
     store: CheckpointStore,
     history: EpochHistory,
-    leaves: tuple[str, ...],
+    identity: PipelineIdentity,
     functions: tuple[str, ...],
 ) -> dict[int, Plan]:
     """Plans of the epochs that come after the newest checkpoint, by batch, as far as they go on.
@@ -237,7 +240,10 @@ def stored_plans(
     """
     timeline, newest, needed = history.timeline, history.newest, bool(functions)
     before = newest.epoch if newest is not None else history.first_batch
-    epochs = store.plans.epochs_after(timeline, before)
+    begun = store.plans.epochs_after(timeline, newest.epoch if newest is not None else 0)
+    epochs = {number for number in begun if number > before}
+    if needed and begun - epochs:
+        raise _overtaken(min(begun), store.url)
     plans: dict[int, Plan] = {}
     follows = _fingerprint_of(newest)
     for number in range(before + 1, before + 1 + len(epochs)):
@@ -255,7 +261,7 @@ def stored_plans(
             stored = store.plans.read(timeline, number)
             if stored is None:
                 break
-            plans[number - 1] = _usable(stored, follows, leaves, functions, store.url)
+            plans[number - 1] = _usable(stored, follows, identity, functions, store.url)
         except (DamageError, RefusedError) as error:
             if needed:
                 raise
@@ -272,7 +278,7 @@ def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> No
     does not call itself idempotent gets them twice at worst, which is what it promises.
     """
     for output in outputs:
-        if output.sink.shows_at_once and output.sink.guarantee is Guarantee.IDEMPOTENT:
+        if output.sink.shows_at_once and output.sink.guarantee not in PROMISES_NOTHING:
             raise LineageError(
                 f"epoch {epoch} may have been decided before, and its rows are not known any more",
                 where=f"{where}: a newer checkpoint is damaged, and no plan of the epoch is "
@@ -290,12 +296,13 @@ def _fingerprint_of(newest: CheckpointManifest | None) -> str:
 def _usable(
     stored: StoredPlan,
     follows: str,
-    leaves: tuple[str, ...],
+    identity: PipelineIdentity,
     functions: tuple[str, ...],
     where: str,
 ) -> Plan:
     """The plan, when it is whole and belongs where the pipeline stands."""
     _check(stored)
+    leaves = identity.leaves
     if stored.leaves != leaves:
         reads = f"it reads {', '.join(stored.leaves)}; the pipeline now reads {', '.join(leaves)}"
         raise _changed_since(stored, f"{where}: {reads}")
@@ -304,6 +311,8 @@ def _usable(
         called = f"the function of output {min(gone)!r} may have been called with it"
         now = f"the pipeline now has functions for {', '.join(functions)}"
         raise _changed_since(stored, f"{where}: {called}; {now}")
+    if changes := changes_since(stored, identity, functions):
+        raise _changed_since(stored, f"{where}: {'; '.join(changes)}")
     if stored.follows != follows:
         raise LineageError(
             f"epoch {stored.epoch} was started before, after a different epoch {stored.epoch - 1}",
@@ -317,9 +326,18 @@ def _changed_since(stored: StoredPlan, where: str) -> RefusedError:
     return RefusedError(
         f"epoch {stored.epoch} was started before the pipeline was changed, but not finished",
         where=where,
-        hint="Start once with the sinks as they were, so that the epoch can be finished, then "
-        "change them. If it cannot be, roll back to the newest checkpoint, or take a new store "
+        hint="Start once with the pipeline as it was, so that the epoch can be finished, then "
+        "change it. If it cannot be, roll back to the newest checkpoint, or take a new store "
         "when there is none; bring the targets of functions back to that epoch first.",
+    )
+
+
+def _overtaken(epoch: int, where: str) -> LineageError:
+    return LineageError(
+        f"epoch {epoch} was started here, and the adopted query has gone past it since",
+        where=f"{where}: a function may have been called with rows that the query has written too",
+        hint="Remove from the function's target what it was given in that epoch, and adopt the "
+        "query with a new store.",
     )
 
 

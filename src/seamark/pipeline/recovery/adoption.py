@@ -46,19 +46,10 @@ def adopt_checkpoint(
     return AdoptedQuery(taken.batch + 1, text)
 
 
-def begun_batches(old: WorkingCopy) -> list[str]:
-    """What to know about a batch that the query has begun and not finished, in words.
-
-    Its sink may show the rows already. It knows them by the query's id and the number of the batch,
-    neither of which a pipeline has.
-    """
-    last = _last_committed(old)
-    return [
-        f"batch {batch} was begun and not finished by the adopted query: if its sink has written "
-        "it, and a sink of the pipeline has the same target, these rows are there twice"
-        for batch in old.batches("offsets")
-        if batch > last
-    ]
+def begun_batches(old: WorkingCopy) -> list[int]:
+    """Batches that the query has planned and not committed: its sink may have their rows."""
+    last = last_committed(old)
+    return [batch for batch in old.batches("offsets") if batch > last]
 
 
 @contextmanager
@@ -74,16 +65,24 @@ def refusing_what_is_gone(old: WorkingCopy) -> Iterator[None]:
 
 def fitting_batch(old: WorkingCopy, identity: PipelineIdentity) -> BatchAt:
     """The last batch of a directory; :class:`RefusedError` when it is not of such a pipeline."""
-    taken = batch_at(old, _last_committed(old))
+    taken = batch_at(old, last_committed(old))
     _require_fitting(old, taken, identity)
     return taken
 
 
-def _last_committed(old: WorkingCopy) -> int:
+def last_committed(old: WorkingCopy) -> int:
+    """The last batch that the query has finished; :class:`RefusedError` when there is none."""
     commits = old.batches("commits")
-    if not commits or old.read_text("metadata") is None:
-        raise _refused(old, "no query that has committed a batch has its checkpoint there")
-    return commits[-1]
+    if commits and old.read_text("metadata") is not None:
+        return commits[-1]
+    if old.batches("offsets"):
+        raise _refused(
+            old,
+            "its query has begun a batch and committed none",
+            hint=" But then a sink that has rows of that batch gets them again: start the query "
+            "once with trigger(availableNow=True), so that it finishes the batch, and adopt it.",
+        )
+    raise _refused(old, "no query that has committed a batch has its checkpoint there")
 
 
 def _require_fitting(old: WorkingCopy, taken: BatchAt, identity: PipelineIdentity) -> None:

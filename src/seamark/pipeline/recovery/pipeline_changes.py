@@ -25,7 +25,7 @@ from seamark.pipeline.declaration.compatibility import (
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
 from seamark.pipeline.recovery.adopted_checkpoint import require_adoptable, save_adopted
-from seamark.pipeline.recovery.adoption import begun_batches
+from seamark.pipeline.recovery.begun_batch import require_answered
 from seamark.pipeline.recovery.empty_state import EmptyState
 from seamark.pipeline.recovery.moved_state import Moves
 from seamark.pipeline.recovery.rescale import Workshop
@@ -69,6 +69,7 @@ class PipelineChanges:
         """Refuse what cannot be done, by what Spark and the directory say; claims nothing."""
         newest = newest_checkpoint(self._store)
         if newest is None:
+            self.begun_by_adopted()
             self._refuse_adoption()
         elif plan is not None:
             self._refuse_upgrade(newest, plan)
@@ -101,11 +102,14 @@ class PipelineChanges:
         return save_adopted(self._store, self._adopt, adopted, settings)
 
     def begun_by_adopted(self) -> list[str]:
-        """What to know about batches that the adopted query has not finished; told once."""
-        notes = begun_batches(self._adopt) if self._adopt is not None else []
-        for note in notes:
-            log.warning("%s", note)
-        return notes
+        """What becomes of a batch that the adopted query has not finished, in words.
+
+        :class:`RefusedError` when a sink may have its rows, and nobody has said that it runs again.
+        """
+        if self._adopt is None:
+            return []
+        sinks = [output.sink for output in self._declared.compiled.outputs]
+        return require_answered(self._adopt, sinks, self._declared.settings.adopt_begun)
 
     def upgraded(
         self, chosen: CheckpointManifest, plan: UpgradePlan, ahead: Mapping[str, int]

@@ -163,9 +163,9 @@ class Recovery:
         if check.changes and check.fit is Compatibility.GOES_ON and self._policy == "warn":
             log.warning("the pipeline was changed: %s", "; ".join(check.changes))
         is_reset = check.fit is Compatibility.RESET
-        if is_reset:
+        if is_reset and chosen is not None:
             self._refuse_reset_after_damage(self._store.recover_latest_validated())
-            require_reset(self._sinks)
+            require_reset(self._sinks, chosen)
             # the decision first: what is left to do is repeated by the next start
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
@@ -277,7 +277,7 @@ class Recovery:
     def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
         """Plans that epochs were started with and have to keep, even if a directory has others."""
         functions = functions_in(self._sinks.outputs, self._identity)
-        plans = stored_plans(self._store, history, self._identity.leaves, functions)
+        plans = stored_plans(self._store, history, self._identity, functions)
         history.plans |= plans
         return plans
 

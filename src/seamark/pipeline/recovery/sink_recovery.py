@@ -14,9 +14,11 @@ from seamark._common.retry import retry_unavailable
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.limits import MOST_EPOCHS_AHEAD
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
-from seamark.manifest.described import description_of
+from seamark.manifest.described import described, description_of
 from seamark.pipeline.declaration.compile import Output
+from seamark.pipeline.declaration.structure import described_sink
 from seamark.pipeline.declaration.target_names import has_same_target
+from seamark.pipeline.epoch.begun_epoch import PROMISES_NOTHING
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import is_from_earlier, is_of_others
@@ -330,12 +332,13 @@ def most_ahead(ahead: Mapping[str, int], batch: int) -> int:
     return shown
 
 
-def require_reset(sinks: PipelineSinks) -> None:
+def require_reset(sinks: PipelineSinks, chosen: CheckpointManifest) -> None:
     """:class:`RefusedError` when a sink cannot take back what it shows; changes nothing.
 
     Asked before a reset is decided: afterwards there is no checkpoint to go on from.
     """
     for output in sinks.outputs:
+        _require_new_function(output, chosen)
         if not output.sink.remembers or output.sink.newest() is None:
             continue
         try:
@@ -347,6 +350,25 @@ def require_reset(sinks: PipelineSinks) -> None:
                 hint="Its checkpoints are as they were, and it can go on as it was. To start over, "
                 "give this sink a target that it has not written to.",
             ) from error
+
+
+def _require_new_function(output: Output, chosen: CheckpointManifest) -> None:
+    """:class:`RefusedError` when a function would get rows again that its target has by their keys.
+
+    The keys of a new timeline are other ones. A function that promises nothing gets them again.
+    """
+    sink, now = output.sink, described_sink(output.sink)
+    if not sink.shows_at_once or sink.guarantee in PROMISES_NOTHING:
+        return
+    if any(has_same_target(before, now) for before in described(chosen, "sinks").values()):
+        raise RefusedError(
+            f"the pipeline cannot start over, because of sink {output.name!r}: a function cannot "
+            "take back what it has written, and would get all rows again under other keys",
+            where=f"function {now['target']}",
+            hint="Its checkpoints are as they were, and it can go on as it was. To start over, "
+            "empty what the function writes to or give it a new target, and say so by another "
+            "name: ForeachBatchSink(…, name=…).",
+        )
 
 
 def reset_sinks(sinks: PipelineSinks, timeline: str) -> list[str]:
