@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
+from seamark.sinks.keyvalue.view import StagedEpoch, Step, ViewVersion
 from seamark.sinks.keyvalue.view_staging import Staging
 from seamark.testing.conformance.sink_examples import OLD, PIPELINE, epoch, receipt
 from tests.sinks.support.frames import frame
@@ -181,7 +181,7 @@ def test_kept_epochs_that_follow_each_other_in_a_circle_are_damage(tmp_path: Pat
             StagedEpoch(receipt=told, after=after, watermark=None, positions={}, config_hash=None)
         )
     with pytest.raises(DamageError, match="circle"):
-        staging.way(ViewVersion(OLD, 3, "a3"), two)
+        staging.way(ViewVersion(OLD, 3, "a3"), Step(two, None))
 
 
 @pytest.mark.parametrize("linked", ["_seamark", "_seamark/staging", "_seamark/staging/a1"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import struct
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -51,6 +51,13 @@ class ViewVersion(msgspec.Struct, frozen=True):
         return cls(receipt.timeline, receipt.epoch, receipt.attempt)
 
 
+class Step(NamedTuple):
+    """An epoch of a view, and the SHA-256 of its record where that is known."""
+
+    version: ViewVersion
+    digest: str | None
+
+
 class ViewOwner(msgspec.Struct, frozen=True):
     """Whose view it is, and by which columns its rows are known."""
 
@@ -71,11 +78,22 @@ class StagedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     config_hash: int | None
     replace: bool = False
     """Whether the epoch is the whole view, not a change of it."""
+    after_digest: str | None = None
+    """SHA-256 of the record of the epoch that it follows.
+
+    So the digest in the newest checkpoint tells of all kept epochs. None where it is not known:
+    for the first epoch of a view, or one that an earlier version has staged.
+    """
 
     @property
     def version(self) -> ViewVersion:
         """Which epoch it is."""
         return ViewVersion.of(self.receipt)
+
+    @property
+    def before(self) -> Step | None:
+        """The epoch that it follows."""
+        return Step(self.after, self.after_digest) if self.after else None
 
 
 def epoch_key(epoch: int) -> bytes:

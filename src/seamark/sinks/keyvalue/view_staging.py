@@ -36,14 +36,14 @@ from seamark.sinks.folders import (
     names_in,
     remove_tree,
 )
-from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
+from seamark.sinks.keyvalue.view import StagedEpoch, Step, ViewVersion
 from seamark.sinks.staged_epochs import attempt_folder, making_durable, staging_folder
 
 _KEPT: Final = "_seamark/kept"
 _ABOUT: Final = "epoch.json"
 
 
-Way = dict[ViewVersion | None, ViewVersion]
+Way = dict[ViewVersion | None, Step]
 """What to apply after what."""
 
 
@@ -96,23 +96,20 @@ class Staging:
                 return folder
         return None
 
-    def read(self, folder: str, digest: str | None = None) -> StagedEpoch:
-        """What a folder holds, after every byte of it was checked."""
+    def read(self, folder: str, step: Step) -> StagedEpoch:
+        """What a folder holds of an epoch, after every byte of it was checked."""
         with translate_os_errors("reading", folder):
             sealed = read_record(folder)
-            damage = "it was staged, but never prepared"
-            if sealed is not None:
-                damage = find_damage(folder, sealed.record) or ""
-                if digest is not None and sealed.digest != digest:
-                    damage = "its record is not the one that the checkpoint knows"
-            if damage:
-                raise DamageError(
-                    f"the staged epoch cannot be applied: {damage}",
-                    where=folder,
-                    hint="Nothing was shown. Restore the folder from a copy, or start the view "
-                    "over.",
-                )
-            return _decoded(folder)
+            if sealed is None:
+                raise _not_usable(folder, "it was staged, but never prepared")
+            if step.digest not in (None, sealed.digest):
+                raise _not_usable(folder, "its record is not the one that the checkpoint knows")
+            if damage := find_damage(folder, sealed.record):
+                raise _not_usable(folder, damage)
+            staged = _decoded(folder)
+            if step.version != staged.version or staged.receipt != sealed.record.receipt:
+                raise _not_usable(folder, "it is of another epoch")
+            return staged
 
     def epochs(self, attempt: str) -> list[int]:
         """What is staged under a token; by name, as a record may be torn or not there yet."""
@@ -120,26 +117,21 @@ class Staging:
         require_inside(self._given, f"{folder}/")
         return [n for name in names_in(folder) if (n := epoch_of(name))]
 
-    def way(self, now: ViewVersion | None, until: ViewVersion | None) -> Way:
+    def way(self, now: ViewVersion | None, until: Step | None) -> Way:
         """What to apply after what, to bring a view from ``now`` to ``until``, by kept epochs.
 
         It leads as far back as they do, so ``now`` may be missing in it.
         """
         steps: Way = {}
         while until is not None and now not in steps:
-            folder = self.find(until)
+            folder = self.find(until.version)
             if folder is None:
                 break
-            before = self.read(folder).after
-            if before in steps:
-                raise DamageError(
-                    "the kept epochs follow each other in a circle",
-                    where=folder,
-                    hint="Nothing was shown. Restore the folder from a copy, or start the view "
-                    "over.",
-                )
-            steps[before] = until
-            until = before
+            staged = self.read(folder, until)
+            if staged.after in steps:
+                raise _not_usable(folder, "the kept epochs follow each other in a circle")
+            steps[staged.after] = until
+            until = staged.before
         return steps
 
     def put_aside(self, attempt: str) -> None:
@@ -184,6 +176,14 @@ class Staging:
 
 def _newest_epoch(folder: str) -> int:
     return max((epoch_of(name) or 0 for name in names_in(folder)), default=0)
+
+
+def _not_usable(folder: str, damage: str) -> DamageError:
+    return DamageError(
+        f"the staged epoch cannot be applied: {damage}",
+        where=folder,
+        hint="Nothing was shown. Restore the folder from a copy, or start the view over.",
+    )
 
 
 def _decoded(folder: str) -> StagedEpoch:
