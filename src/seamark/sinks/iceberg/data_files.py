@@ -333,6 +333,7 @@ def _require_spec(staging: Staging, attempt: str, spec_id: int) -> None:
     from pyiceberg.avro.file import AvroFile
 
     place = staging.location(attempt, LIST)
+    written: AvroFile[Any]
     with AvroFile(staging.io.new_input(place)) as written:
         written_with = written.header.meta.get("partition-spec-id")
     if written_with != str(spec_id):

@@ -32,6 +32,7 @@ _OWNER: Final = b"owner"
 _TAKEN_BACK: Final = b"taken back: "
 _REMEMBERED: Final = 64
 """Epochs whose receipts stay at least: they tell 'already' from 'another' after any restart."""
+_DIGITS: Final = 20
 _MS: Final = struct.Struct(">q")
 
 Reader = SourceCheckpointStore | Session
@@ -98,7 +99,7 @@ class StagedEpoch(msgspec.Struct, frozen=True, kw_only=True):
 
 def epoch_key(epoch: int) -> bytes:
     """The key of an epoch's receipt."""
-    return b"%020d" % epoch
+    return b"%0*d" % (_DIGITS, epoch)
 
 
 def shown_version(reader: Reader) -> ViewVersion | None:
@@ -277,7 +278,7 @@ def forget_epoch(session: Session, staged: StagedEpoch) -> None:
 def forget_all(session: Session) -> list[int]:
     """Stage that the view is empty, as if it had never shown anything; what it remembers."""
     remembered = dict(session.store.items(EPOCHS))
-    numbers = [int(key) for key in remembered if key.isdigit()]
+    numbers = [int(key) for key in remembered if key.isdigit() and len(key) == _DIGITS]
     shown = [receipt_of_epoch(session, number) for number in numbers]
     for space in (VIEW, TIMES, EPOCHS):
         session.clear(space)

@@ -19,6 +19,7 @@ from seamark.sinks.keyvalue.view import (
     Effect,
     Expiry,
     StagedEpoch,
+    Step,
     ViewVersion,
     apply_epoch,
     effect_of,
@@ -29,7 +30,7 @@ from seamark.sinks.keyvalue.view import (
     was_taken_back,
 )
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
-from seamark.sinks.keyvalue.view_staging import Staging, Step, Way
+from seamark.sinks.keyvalue.view_staging import Staging, Way
 from seamark.sinks.keyvalue.view_store import ViewStore
 from seamark.sinks.keyvalue.view_undo import can_be_taken_back, keep_what_was, take_back
 
@@ -240,7 +241,8 @@ class ViewWriter(ViewStore):
         way: Way,
     ) -> Step:
         """The first of the kept epochs that bring a view that fell behind up to the wanted one."""
-        if now not in way:
+        is_behind = now is None or now.epoch < prepared.epoch  # else no kept epoch leads on
+        if is_behind and now not in way:
             folder = self._folder_of(prepared.version)
             with _overtaken_without(folder):
                 staged = loaded[0] if loaded else self._staging.read(folder, prepared.step)
@@ -286,7 +288,7 @@ class ViewWriter(ViewStore):
     def _way_back(self, session: Session, epoch: int) -> list[tuple[str, StagedEpoch]]:
         way: list[tuple[str, StagedEpoch]] = []
         shown = shown_version(session)
-        step = shown and self.step_to(shown)
+        step = None if shown is None else self.step_to(shown)
         while step is not None and step.version.epoch > epoch:
             folder = self._staging.find(step.version)
             if folder is None:
