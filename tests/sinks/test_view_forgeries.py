@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, RefusedError
 from seamark.sinks import Committable
 from seamark.sinks.epoch_folder import read_record, seal_epoch
+from seamark.sinks.keyvalue.view import EPOCHS, epoch_key, receipt_of_epoch
 from tests.sinks.support.views import World, told
 
 
@@ -89,3 +92,64 @@ def test_an_exchanged_epoch_is_not_taken_back(world: World) -> None:
     with pytest.raises(DamageError, match="not the one that the checkpoint knows"):
         sink.unpublish_after(1)
     assert world.rows().keys() == {"1", "2"}
+
+
+def forged_before(folder: Path, like: Path) -> None:
+    """Write down that the view showed something else before an epoch."""
+    folder.mkdir(exist_ok=True)
+    for file in like.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    table = pq.read_table(like / "rows.parquet")
+    row = {"key": [b"2"], "value": [b'{"n":2,"at":666}']}
+    columns = [row.get(name, [None]) for name in table.column_names]
+    pq.write_table(pa.table(columns, schema=table.schema), folder / "rows.parquet")
+    sealed = read_record(str(like))
+    assert sealed is not None
+    seal_epoch(str(folder), sealed.record.receipt)
+
+
+def test_what_a_view_showed_before_an_epoch_is_what_it_has_noted(world: World) -> None:
+    shown(world, range(1, 3))
+    (kept,) = world.staging.glob("kept/a2-*/before-*")
+    forged_before(kept, kept)
+    with pytest.raises(DamageError, match="what the view showed before an epoch"):
+        world.handle(undo=True).unpublish_after(1)
+    assert world.rows().keys() == {"1", "2"}
+
+
+def test_what_others_have_put_beside_a_staged_epoch_is_not_what_the_view_showed(
+    world: World,
+) -> None:
+    shown(world, range(1, 3))
+    (like,) = world.staging.glob("kept/a2-*/before-*")
+    sink = world.handle(undo=True)
+    committable = world.prepare(sink, told(3), {"n": 3, "at": 3})
+    forged_before(world.staging / "staging" / committable["attempt"] / "before", like)
+    sink.commit(committable)
+    assert sink.unpublish_after(1) == [2, 3]
+    assert world.rows() == {"1": {"n": 1, "at": 1}}
+
+
+def test_what_an_earlier_seamark_has_kept_is_taken_back(world: World) -> None:
+    shown(world, range(1, 3))
+    sink = world.handle(undo=True)
+    (kept,) = world.staging.glob("kept/a2-*/before-*")
+    kept.rename(kept.with_name("before"))
+    with sink._view.store.session() as session:
+        receipt = receipt_of_epoch(session, 2)
+        session.put(EPOCHS, epoch_key(2), msgspec.json.encode(receipt))
+    assert sink.unpublish_after(1) == [2]
+    assert world.rows().keys() == {"1"}
+
+
+def test_an_epoch_that_was_shown_without_undo_is_not_taken_back_by_what_others_put_there(
+    world: World,
+) -> None:
+    shown(world, range(1, 3))
+    (like,) = world.staging.glob("kept/a2-*/before-*")
+    sink = world.handle()
+    world.show(sink, told(3), {"n": 3, "at": 3})
+    (kept,) = world.staging.glob("kept/a3-*")
+    forged_before(kept / "before", like)
+    with pytest.raises(RefusedError, match="it is not known what the view showed"):
+        sink.unpublish_after(2)

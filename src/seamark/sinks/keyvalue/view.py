@@ -4,7 +4,8 @@ Spaces of the progress store::
 
     view      {key} → the row as JSON: what readers read
     times     {key} → when it expires, milliseconds, 8 bytes, big-endian; only with ``expire``
-    epochs    {number, 20 digits} → the receipt; 'newest' → which one is shown; 'owner' → whose;
+    epochs    {number, 20 digits} → the receipt, and the digest of what was shown before;
+              'newest' → which one is shown; 'owner' → whose;
               'taken back: {attempt}' → shown once, and never again
 """
 
@@ -59,6 +60,15 @@ class Step(NamedTuple):
     digest: str | None
 
 
+class AppliedEpoch(Receipt, frozen=True):
+    """The receipt of an epoch, as it is in the view."""
+
+    before: str | None = None
+    """SHA-256 of the record of what the view showed before; empty when that was not kept.
+
+    None where an earlier version has applied the epoch, which has noted nothing."""
+
+
 class ViewOwner(msgspec.Struct, frozen=True):
     """Whose view it is, and by which columns its rows are known."""
 
@@ -110,6 +120,12 @@ def shown_version(reader: Reader) -> ViewVersion | None:
 def receipt_of_epoch(reader: Reader, epoch: int) -> Receipt | None:
     """The receipt of an epoch, while it is remembered."""
     return _found(reader, epoch_key(epoch), Receipt)
+
+
+def before_epoch(reader: Reader, epoch: int) -> str | None:
+    """What is noted of what the view showed before an epoch: see :class:`AppliedEpoch`."""
+    applied = _found(reader, epoch_key(epoch), AppliedEpoch)
+    return None if applied is None else applied.before
 
 
 def _found(reader: Reader, key: bytes, kind: type[T]) -> T | None:
@@ -233,8 +249,13 @@ def effect_of(rows: Rows, watermark: int | None, expiry: Expiry | None) -> Effec
     return Effect(rows.upserts, rows.times, gone, untimed, has_times=True)
 
 
-def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect, kept: int) -> None:
-    """Stage everything that an epoch changes; by ``kept`` epochs the view may yet be taken back."""
+def apply_epoch(
+    session: Session, staged: StagedEpoch, effect: Effect, kept: int, before: str
+) -> None:
+    """Stage everything that an epoch changes; by ``kept`` epochs the view may yet be taken back.
+
+    ``before`` is the digest of what it showed before, empty when that was not kept.
+    """
     if staged.replace:
         session.clear(VIEW)
         session.clear(TIMES)
@@ -244,7 +265,8 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect, kept: int
         session.delete_many(TIMES, effect.gone | effect.untimed)
         session.put_many(TIMES, ((key, packed_time(at)) for key, at in effect.times.items()))
     number = staged.receipt.epoch
-    session.put(EPOCHS, epoch_key(number), msgspec.json.encode(staged.receipt))
+    applied = AppliedEpoch(**msgspec.structs.asdict(staged.receipt), before=before)
+    session.put(EPOCHS, epoch_key(number), msgspec.json.encode(applied))
     session.put(EPOCHS, _NEWEST, msgspec.json.encode(staged.version))
     remembered = max(_REMEMBERED, kept + 1)  # also of the one that is shown then
     if number > remembered:

@@ -195,13 +195,14 @@ class ViewWriter(ViewStore):
         effect = effect_of(rows, staged.watermark, self._expiry_at(now))
         step = staged.version
         folder = self._staging.find(step) if self._undo else None
+        before = ""
         if folder is not None:
             with _overtaken_without(folder):
-                keep_what_was(session, folder, staged, effect)
+                before = keep_what_was(session, folder, staged, effect)
         if self._may_have_times:
             # with the first epoch and not before: a start may yet be refused, and change nothing
             forget_times(session)
-        apply_epoch(session, staged, effect, self._staging.keep)
+        apply_epoch(session, staged, effect, self._staging.keep, before)
         return step, effect
 
     def _read(self, step: Step) -> tuple[StagedEpoch, Rows]:
@@ -294,7 +295,7 @@ class ViewWriter(ViewStore):
             if folder is None:
                 raise self._not_known(epoch, shown)
             with _overtaken_without(folder):
-                if not can_be_taken_back(folder):
+                if not can_be_taken_back(session, folder, step.version.epoch):
                     raise self._not_known(epoch, shown)
                 staged = self._staging.read(folder, step)
             way.append((folder, staged))
