@@ -30,6 +30,7 @@ from seamark.sinks.epoch_folder import (
 from seamark.sinks.folders import (
     check_token,
     is_there,
+    is_token,
     lost_the_race,
     make_durable_folder,
     make_folder_below,
@@ -150,7 +151,7 @@ class Staging:
             self._prune(kept)
 
     def _prune(self, kept: str) -> None:
-        ages = sorted((_newest_epoch(f"{kept}/{name}"), name) for name in names_in(kept))
+        ages = sorted((epoch, name) for name, epoch in _attempts_in(kept).items())
         for _, name in ages[: max(len(ages) - self.keep, 0)]:
             remove_tree(f"{kept}/{name}")
 
@@ -163,7 +164,7 @@ class Staging:
         kept = f"{self.path}/{_KEPT}"
         with translate_os_errors("listing", kept):
             require_inside(self.path, f"{kept}/")
-            return [name for name in names_in(kept) if _newest_epoch(f"{kept}/{name}") > epoch]
+            return [name for name, newest in _attempts_in(kept).items() if newest > epoch]
 
     def forget(self, attempts: Iterable[str]) -> None:
         """Remove what is kept of these attempts."""
@@ -172,6 +173,12 @@ class Staging:
             require_inside(self.path, f"{kept}/")
             for name in attempts:
                 remove_tree(f"{kept}/{name}")
+
+
+def _attempts_in(kept: str) -> dict[str, int]:
+    """The newest epoch of each attempt that is kept. Whatever else is there is not ours."""
+    newest = {name: _newest_epoch(f"{kept}/{name}") for name in names_in(kept) if is_token(name)}
+    return {name: epoch for name, epoch in newest.items() if epoch}
 
 
 def _newest_epoch(folder: str) -> int:
