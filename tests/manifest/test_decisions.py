@@ -11,6 +11,7 @@ from seamark.manifest.decisions import (
     DECIDED_FACTS,
     chain_findings,
     decision_of,
+    edits_of,
     link_of,
     with_decision,
 )
@@ -118,3 +119,15 @@ def test_values_that_json_does_not_have_are_digested_as_they_are_read() -> None:
 def test_every_field_of_ours_is_decided_or_known_to_change() -> None:
     later = {"self_checksum", "decision", "state_object", "timings", "read_points"}
     assert frozenset(FACTS) - DECIDED_FACTS == later | {"late_read_points"}
+
+
+def test_what_was_edited_in_a_chain_is_told_in_words() -> None:
+    one = with_decision(CheckpointManifest.new(1, epoch=1), None)
+    two = with_decision(CheckpointManifest.new(2, epoch=2, parent_id=1), one)
+    assert edits_of([one, two]) == []
+    changed = one.replace(next_watermark=7)
+    assert ["was changed after it was decided" in text for text in edits_of([changed])] == [True]
+    forged = changed.replace(decision=decision_of(changed))
+    assert edits_of([forged]) == [], "nothing that comes after it knows it"
+    (told,) = edits_of([forged, two])
+    assert told.startswith("checkpoint 1, which this start builds on, was edited: it is not the")

@@ -124,3 +124,14 @@ def test_a_checkpoint_does_not_decide_what_the_log_says_of_files(
     assert numbers_in(table) == []
     started(HandWrittenDelta(table), numbers([]).schema).commit(committable)
     assert numbers_in(table) == [1, 2]
+
+
+def test_a_folder_beside_the_attempts_that_is_none_does_not_stop_a_start(tmp_path: Path) -> None:
+    sink = started(HandWrittenDelta(tmp_path / "rows"), numbers([]).schema)
+    sink.stage(numbers([1]), epoch(1), "a1")
+    (attempt,) = (tmp_path / "rows/_seamark").glob("*/a1")
+    stray = attempt.with_name("my notes") / "x.txt"
+    stray.parent.mkdir()
+    stray.write_text("mine")
+    assert sink.leftovers() == ["a1"]
+    assert stray.read_text() == "mine"

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 
 from seamark.errors import DamageError, RefusedError
@@ -150,3 +151,24 @@ def test_an_epoch_is_not_shown_without_what_was_staged_for_it(folder: Path, left
     assert iceberg.numbers(folder) == [1]
     writer.new_handle().commit(committable)
     assert iceberg.numbers(folder) == [1, 2]
+
+
+def test_a_checkpoint_does_not_choose_how_rows_are_partitioned(
+    writer: Writer, folder: Path
+) -> None:
+    """Readers with a filter would not look into files whose partition is of another spec."""
+    for old, buckets in ((None, 4), ("in4", 7)):
+        with iceberg.table_at(folder).update_spec() as change:
+            change.add_field("n", BucketTransform(buckets), f"in{buckets}")
+            if old is not None:
+                change.remove_field(old)
+    committable = writer.prepare([*range(10)], epoch(1), "a1")
+    assert committable["spec"] == 2
+    for spec in (0, 1):
+        with pytest.raises(DamageError, match=f"written with partition spec {spec}"):
+            writer.new_handle().commit({**committable, "spec": spec})
+    assert iceberg.numbers(folder) == []
+    writer.new_handle().commit(committable)
+    table = iceberg.table_at(folder)
+    found = [table.scan(row_filter=f"n = {n}").to_arrow().num_rows for n in range(10)]
+    assert found == [1] * 10

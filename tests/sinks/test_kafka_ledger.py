@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from seamark.errors import DamageError, FormatTooNewError
 from seamark.sinks.kafka.cluster import KafkaCluster
+from seamark.sinks.kafka.columns import RecordColumns
+from seamark.sinks.kafka.epoch_writer import EpochWriter, PreparedRecords
 from seamark.sinks.kafka.ledger import KEPT_EPOCHS, Entry, Ledger, ledger_name, slot_of
+from seamark.sinks.kafka.staging import RecordStaging
+from seamark.sinks.kafka.transactions import Limits
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, receipt
 
 
@@ -84,3 +89,23 @@ def test_the_newest_epoch_is_one_that_any_shard_has_shown() -> None:
     assert read.parts(2) == [entry(2, shard=1), entry(2, shard=3)]
     read.note(entry(2))
     assert read.newest_part() == entry(2)
+
+
+def test_the_rest_of_an_epoch_is_shared_as_what_is_there(tmp_path: Path) -> None:
+    """With other shares some rows would come twice, and others never."""
+    cluster = KafkaCluster("127.0.0.1:1")
+    columns = RecordColumns.of(None, "value", None, None, None)
+    limits = Limits(transaction=1, patience=1)
+    writer = EpochWriter(cluster, "t", columns, RecordStaging(tmp_path), limits, None)
+    writer._ledger = ledger()
+    about = receipt(1, "a1")
+    names = ("timeline", "epoch", "fingerprint", "attempt")
+    own = {name: getattr(about, name) for name in names}
+    prepared = PreparedRecords(**own, digest="d", rows=7, shards=2, topic="t", topics=["t"])
+    for earlier in (Entry(about, 1, 7), Entry(about, 1, 7, shards=2)):
+        writer._ledger.note(earlier)
+        with pytest.raises(DamageError, match=r"the rest is lost: .*it is gone"):
+            writer.show(prepared)
+    writer._ledger.note(Entry(about, 1, 7, shards=4))
+    with pytest.raises(DamageError, match="2 shards share epoch 1, and shard 1 of 4 is there"):
+        writer.show(prepared)

@@ -11,12 +11,16 @@ import pytest
 
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.sinks import PostgresSink
+from seamark.sinks.postgres.copying import Copied
 from seamark.sinks.postgres.ledger import receipt_in
-from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
+from seamark.sinks.postgres.staging import TOKEN
+from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch, through_json
 from tests.sinks.support.postgres import (
     KEYED,
     NUMBERS,
     ROWS,
+    batches_of,
+    copy,
     numbers,
     opened,
     rows_of,
@@ -216,3 +220,37 @@ def test_a_checkpoint_does_not_choose_by_which_keys_rows_are_replaced(empty_data
         with pytest.raises(RefusedError, match="with other keys"):
             sink.commit({**staged, **forged})
     sink.commit(staged)
+
+
+@pytest.mark.parametrize("forged", ["fewer rows", "no rows", "columns", "epoch_column", "plan"])
+def test_a_checkpoint_shows_all_that_was_prepared_or_nothing(dsn: str, forged: str) -> None:
+    sink = opened(dsn, epoch_column="at_epoch")
+    sink._begin(epoch(1), "a-1")
+    tasks = [copy(sink, "a-1", batches_of(values)) for values in ([1, 2], [3])]
+    both = Copied([task.tokens[0] for task in tasks], 3)
+    sink._staged = sink._prepared(epoch(1), "a-1", both)
+    staged = through_json(sink.prepare())
+    forgeries: dict[str, dict[str, object]] = {
+        "fewer rows": {"tokens": tasks[0].tokens, "rows": 2},
+        "no rows": {"tokens": [], "rows": 0},
+        "columns": {"columns": ["n"]},
+        "epoch_column": {"epoch_column": None},
+        "plan": {"plan": None},
+    }
+    with pytest.raises(DamageError, match="does not say of epoch 1 what was prepared"):
+        opened(dsn, epoch_column="at_epoch").commit({**staged, **forgeries[forged]})
+    assert numbers(dsn) == []
+    opened(dsn, epoch_column="at_epoch").commit(staged)
+    assert rows_of(dsn, "SELECT * FROM rows ORDER BY n") == [
+        (1, "1", 1),
+        (2, "2", 1),
+        (3, "3", 1),
+    ]
+
+
+def test_an_epoch_that_an_earlier_seamark_has_prepared_is_shown(dsn: str) -> None:
+    sink = opened(dsn)
+    staged = stage(sink, [1, 2], epoch(1), "a-1")
+    run(dsn, f'COMMENT ON COLUMN "{sink._staging.name("a-1")}".{TOKEN} IS NULL')
+    opened(dsn).commit(staged)
+    assert numbers(dsn) == [1, 2]

@@ -18,7 +18,7 @@ from seamark.errors import DamageError
 from seamark.sinks import epoch_folder, folders, staged_epochs
 from seamark.sinks.contract import receipt_of
 from seamark.sinks.keyvalue import view_staging as keyvalue_staging
-from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
+from seamark.sinks.keyvalue.view import StagedEpoch, Step, ViewVersion
 from seamark.sinks.keyvalue.view_staging import Staging
 from tests.sinks.support.views import told
 from tests.support.disk import SimulatedDisk
@@ -75,12 +75,12 @@ def test_a_prepared_epoch_is_found_whole_after_a_death_at_any_io(
         for version in facts.prepared[-KEEP:]:
             found = folder.find(version)
             assert found is not None, f"{what}: {version}\n{disk.tree()}"
-            assert folder.read(found).version == version, f"{what}: {version}"
+            assert folder.read(found, Step(version, None)).version == version, f"{what}: {version}"
         for version in facts.prepared[:-KEEP]:
             found = folder.find(version)  # it may be half removed, and is never taken for whole
             if found is not None:
                 with suppress(DamageError):
-                    assert folder.read(found).version == version
+                    assert folder.read(found, Step(version, None)).version == version
         for attempt in staged_epochs.staged_attempts(folder.path):
             folder.epochs(attempt)  # whatever is torn, it can be looked at and removed
             if attempt not in [version.attempt for version in facts.prepared]:

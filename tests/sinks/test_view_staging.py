@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
+from seamark.sinks.keyvalue.view import StagedEpoch, Step, ViewVersion
 from seamark.sinks.keyvalue.view_staging import Staging
+from seamark.sinks.staged_epochs import staged_attempts
 from seamark.testing.conformance.sink_examples import OLD, PIPELINE, epoch, receipt
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import HandWritten
@@ -181,7 +182,7 @@ def test_kept_epochs_that_follow_each_other_in_a_circle_are_damage(tmp_path: Pat
             StagedEpoch(receipt=told, after=after, watermark=None, positions={}, config_hash=None)
         )
     with pytest.raises(DamageError, match="circle"):
-        staging.way(ViewVersion(OLD, 3, "a3"), two)
+        staging.way(ViewVersion(OLD, 3, "a3"), Step(two, None))
 
 
 @pytest.mark.parametrize("linked", ["_seamark", "_seamark/staging", "_seamark/staging/a1"])
@@ -206,3 +207,31 @@ def test_a_folder_of_a_view_that_is_a_link_is_refused_when_it_is_made(tmp_path: 
     staging.below = "view"
     with pytest.raises(StoreUnavailableError, match="is a link"):
         staging.make()
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "a b", "notes"])
+def test_what_is_not_ours_beside_staged_and_kept_epochs_is_left_alone(
+    tmp_path: Path, name: str
+) -> None:
+    world = World(f"rocksdb://{tmp_path}/view", None)
+    sink = world.handle(keep_epochs=2)
+    world.show(sink, told(1), {"n": 1, "at": 1})
+    strays = [world.staging / "kept" / name, world.staging / "kept" / f"{name}-folder" / "x"]
+    strays.append(world.staging / "staging" / name)
+    for stray in strays:
+        stray.parent.mkdir(parents=True, exist_ok=True)
+        stray.write_text("mine")
+    for number in range(2, 6):
+        world.show(sink, told(number), {"n": number, "at": number})
+    left = sink.leftovers()
+    assert left in ([], [name]), "one of a possible name is for the pipeline to judge"
+    assert sink.unpublish_after(0) == [1, 2, 3, 4, 5]
+    assert [stray.read_text() for stray in strays] == ["mine"] * 3
+    world.close()
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "a b"])
+def test_no_other_name_is_taken_for_that_of_an_attempt(tmp_path: Path, name: str) -> None:
+    (tmp_path / "_seamark/staging" / name).mkdir(parents=True)
+    (tmp_path / "_seamark/staging/a1").mkdir()
+    assert staged_attempts(str(tmp_path)) == ["a1"]

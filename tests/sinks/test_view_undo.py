@@ -142,7 +142,7 @@ def test_I7_damage_in_what_was_kept_is_found_before_anything_changes(
     for number in range(1, 6):
         world.show(sink, told(number), *rows_of(number))
     before = snapshot(world)
-    (rows,) = world.staging.glob(f"kept/a{epoch}-*/before/rows.parquet")
+    (rows,) = world.staging.glob(f"kept/a{epoch}-*/before-*/rows.parquet")
     whole = rows.read_bytes()
     rows.write_bytes(whole[:40] + bytes([whole[40] ^ 8]) + whole[41:])
     with pytest.raises(DamageError):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import DamageError, LineageError
+from seamark.sinks.keyvalue.view import EPOCHS
 from seamark.testing.conformance.sink_examples import NEW, OLD
 from tests.sinks.support.views import World, lines, rows_of, told
 from tests.support.databases import redis_server
@@ -157,6 +158,15 @@ def test_an_epoch_of_long_ago_is_not_written_over_what_came_after(world: World) 
     assert world.epoch() == 69
 
 
+def test_a_checkpoint_of_long_ago_is_not_told_that_its_rows_are_gone(world: World) -> None:
+    """The rows are neither staged nor kept any more, and that is as it should be."""
+    sink = world.handle()
+    shown = [world.show(sink, told(n), *rows_of(n)) for n in range(1, 71)]
+    with pytest.raises(LineageError, match=r"shows epoch 70 .* epoch 3 was made to follow epoch 2"):
+        world.handle().commit(shown[2])
+    assert world.epoch() == 70
+
+
 def test_a_view_that_was_away_for_some_epochs_is_not_gone_on_with(world: World) -> None:
     world.run(range(1, 4))
     sink = world.handle()
@@ -192,6 +202,15 @@ def test_a_reset_forgets_the_epochs_that_are_kept_also_of_an_emptied_server(worl
     world.empty()
     with pytest.raises(LineageError):
         world.handle().commit(last)
+
+
+def test_a_reset_clears_away_keys_that_are_no_numbers_of_epochs(world: World) -> None:
+    sink = world.handle()
+    world.show(sink, told(1), *rows_of(1))
+    with sink._view.store.session() as session:
+        session.put(EPOCHS, b"9" * 5000, b"{}")
+    assert sink.unpublish_after(0) == [1]
+    assert (world.epoch(), sink.newest()) == (0, None)
 
 
 def test_a_reset_empties_the_view_and_the_checkpoints_with_it(world: World) -> None:

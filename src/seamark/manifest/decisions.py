@@ -10,7 +10,7 @@ Tests: ``tests/manifest/test_decisions.py``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -91,6 +91,16 @@ def chain_findings(links: Mapping[int, Link]) -> dict[int, str]:
                 f"checkpoint {checkpoint_id}, which follows it, knows another one",
             )
     return findings
+
+
+def edits_of(chain: Iterable[CheckpointManifest]) -> list[str]:
+    """Which checkpoints of a chain are not those that were decided, in words."""
+    links = {manifest.checkpoint_id: link_of(manifest) for manifest in chain}
+    return [
+        f"checkpoint {checkpoint_id}, which this start builds on, was edited: {finding}. "
+        "'seamark verify' tells more"
+        for checkpoint_id, finding in chain_findings(links).items()
+    ]
 
 
 def _is_known(decision: str | None) -> bool:

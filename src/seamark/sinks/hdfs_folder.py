@@ -21,7 +21,7 @@ from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
 from seamark.errors import DamageError, LineageError, StoreUnavailableError
 from seamark.sinks.contract import Receipt, another_lineage
 from seamark.sinks.epoch_folder import RECORD, epoch_of, folder_name
-from seamark.sinks.folders import check_token
+from seamark.sinks.folders import check_token, is_token
 from seamark.sinks.publish import Prepared
 from seamark.sinks.target_checks import (
     TARGET,
@@ -113,8 +113,8 @@ class HdfsFolder:
         self._files.make_folder(folder)  # an epoch without rows may have none
 
     def attempts(self) -> list[str]:
-        """Tokens that something is staged under."""
-        return sorted(self._files.names(_STAGING))
+        """Tokens that something is staged under. Another name there is nobody's, and left alone."""
+        return sorted(name for name in self._files.names(_STAGING) if is_token(name))
 
     def remove_staged(self, attempt: str) -> None:
         """Remove what was staged under a token; harmless when nothing was."""

@@ -21,7 +21,14 @@ from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
 from seamark.sinks.contract import Receipt
 from seamark.sinks.epoch_folder import epoch_of, folder_name
-from seamark.sinks.folders import check_token, is_there, names_in, remove_tree, sync_if_there
+from seamark.sinks.folders import (
+    check_token,
+    is_there,
+    is_token,
+    names_in,
+    remove_tree,
+    sync_if_there,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,10 +98,10 @@ def staging_into(folder: str, below: str) -> Iterator[None]:
 
 
 def staged_attempts(path: str) -> list[str]:
-    """Tokens that something is staged under."""
+    """Tokens that something is staged under. Another name there is nobody's, and left alone."""
     folder = f"{path}/{_STAGING}"
     with translate_os_errors("listing", folder):
-        return names_in(folder)
+        return [name for name in names_in(folder) if is_token(name)]
 
 
 def remove_staged(path: str, attempt: str) -> None:

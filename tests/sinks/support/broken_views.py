@@ -14,6 +14,7 @@ from seamark.sinks.keyvalue.view import (
     Effect,
     Expiry,
     StagedEpoch,
+    Step,
     ViewVersion,
     shown_version,
 )
@@ -54,7 +55,7 @@ class WithWriter(HandWrittenView):
 
 class _RowsFirst(ViewWriter):
     def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
-        _, rows = loaded or self._read(wanted.version)
+        _, rows = loaded or self._read(wanted.step)
         self.in_session(lambda session: session.put_many(VIEW, rows.upserts.items()))
         return super().show(wanted, loaded)
 
@@ -94,7 +95,7 @@ class TakesWhatTheServerShowsForTheEpochBefore(WithWriter):
 class _EveryTime(ViewWriter):
     def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
         is_newest = super().show(wanted, loaded)
-        _, rows = loaded or self._read(wanted.version)
+        _, rows = loaded or self._read(wanted.step)
         self.in_session(lambda session: session.put_many(VIEW, rows.upserts.items()))
         return is_newest
 
@@ -117,7 +118,7 @@ class AsksNobodyWhoseEpochItIs(WithWriter):
 
 
 class _Trusting(Staging):
-    def read(self, folder: str, digest: str | None = None) -> StagedEpoch:
+    def read(self, folder: str, step: Step) -> StagedEpoch:
         with open(f"{folder}/epoch.json", "rb") as file:
             return msgspec.json.decode(file.read(), type=StagedEpoch)
 

@@ -28,6 +28,7 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.decisions import edits_of
 from seamark.manifest.described import described
 from seamark.pipeline.declaration.compatibility import (
     Compatibility,
@@ -293,6 +294,9 @@ class Recovery:
     ) -> StartingPoint:
         """``lost`` is the last epoch that may have been decided and has no checkpoint any more."""
         chain = Chain.load(self._store, chosen)
+        for edit in edits_of(chain.manifests):
+            log.warning("%s: %s", self._store.url, edit)
+            self._notes.append(edit)
         history.links = len(chain.manifests) - 1
         history.full_bytes = chosen.restore_bytes or sum(m.size_bytes for m in chain.manifests)
         # first: a sink must not be finished by a checkpoint whose state turns out to be damaged

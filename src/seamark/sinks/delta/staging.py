@@ -22,7 +22,7 @@ from seamark.limits import LARGEST_DOCUMENT, LARGEST_FILE
 from seamark.sinks.contract import Receipt
 from seamark.sinks.delta.actions import StagedFile
 from seamark.sinks.delta.place import DATA, TablePlace
-from seamark.sinks.folders import check_token
+from seamark.sinks.folders import check_token, is_token
 
 _EPOCH: Final = "epoch.json"
 _FILES: Final = "files.json"
@@ -78,7 +78,7 @@ class Staging:
         """Tokens that something is staged under, or that the newest epoch has."""
         entries = self._place.control.entries(f"{self._key}/")
         parts = (entry.key.removeprefix(f"{self._key}/").split("/") for entry in entries)
-        return sorted({part[0] for part in parts if len(part) > 1})
+        return sorted({part[0] for part in parts if len(part) > 1 and is_token(part[0])})
 
     def staged(self, attempt: str) -> Receipt | None:
         """What an attempt has staged, or None when it may not be committed (any more)."""

@@ -293,11 +293,13 @@ def read_list(staging: Staging, attempt: str, digest: str, spec_id: int) -> list
 
     :class:`DamageError` when the list is gone or damaged, or a file of it: whatever removes orphans
     may have taken it, and a table that names it could not be read any more. The same for a file
-    that the attempt has not written: its rows would be shown to readers of the table.
+    that the attempt has not written: its rows would be shown to readers of the table. And when the
+    list is of another partition spec: readers would not look for rows where they are.
     """
     from pyiceberg.manifest import ManifestContent, ManifestFile
 
     staging.read(attempt, LIST, digest)
+    _require_spec(staging, attempt, spec_id)
     manifest = ManifestFile.from_args(
         manifest_path=staging.location(attempt, LIST),
         partition_spec_id=spec_id,
@@ -325,6 +327,23 @@ def read_list(staging: Staging, attempt: str, digest: str, spec_id: int) -> list
             "epoch that the table shows; it then writes these rows again.",
         )
     return files
+
+
+def _require_spec(staging: Staging, attempt: str, spec_id: int) -> None:
+    from pyiceberg.avro.file import AvroFile
+
+    place = staging.location(attempt, LIST)
+    written: AvroFile[Any]
+    with AvroFile(staging.io.new_input(place)) as written:
+        written_with = written.header.meta.get("partition-spec-id")
+    if written_with != str(spec_id):
+        raise DamageError(
+            f"the checkpoint says that a decided epoch was written with partition spec {spec_id}, "
+            "and the list of its files has another",
+            where=place,
+            hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back to "
+            "the newest epoch that the table shows.",
+        )
 
 
 def _is_data(file: DataFile) -> bool:

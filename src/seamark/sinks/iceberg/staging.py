@@ -32,7 +32,7 @@ from seamark._redaction import redacted
 from seamark.errors import DamageError
 from seamark.limits import LARGEST_FILE
 from seamark.sinks.contract import Receipt
-from seamark.sinks.folders import check_token
+from seamark.sinks.folders import check_token, is_token
 from seamark.sinks.iceberg.data_names import data_folders, is_of_attempt
 from seamark.sinks.iceberg.files import Folder, remove_files
 
@@ -133,7 +133,7 @@ class Staging:
 
     def attempts(self) -> list[str]:
         """Tokens that something is staged under."""
-        return self._folder.names("staging")
+        return [name for name in self._folder.names("staging") if is_token(name)]
 
     def remove(self, attempt: str, keep: Collection[str] | None = ()) -> None:
         """Remove an attempt and the data files that it wrote, but for those to keep.

@@ -273,6 +273,7 @@ class EpochWriter:
                 where=self._cluster.bootstrap,
                 hint="Start once more with the former topic, so that the epoch is finished.",
             )
+        self._require_same_shares(prepared)
         staged = self._staged(prepared)
         self.make_ledger(prepared.shards)  # it may have been prepared by a run with more of them
         shares = shares_of_files(staged.sealed.record.files, prepared.shards)
@@ -294,6 +295,21 @@ class EpochWriter:
             except ShardFailed as failed:
                 raise failed.__cause__ or failed from None
         self._require_same(entry, prepared)
+
+    def _require_same_shares(self, prepared: PreparedRecords) -> None:
+        """:class:`DamageError` when the rest of an epoch would be shared among other shards.
+
+        Rows of those that are there would be sent again, and others never.
+        """
+        for part in self.ledger.parts(prepared.epoch):
+            if part.shards not in (None, prepared.shards):
+                raise DamageError(
+                    f"the checkpoint says that {prepared.shards} shards share epoch "
+                    f"{prepared.epoch}, and shard {part.shard} of {part.shards} is there",
+                    where=self.ledger.topic,
+                    hint="Nothing more was sent. Restore the store from a copy, so that the rest "
+                    "is sent.",
+                )
 
     def _staged(self, prepared: PreparedRecords) -> StagedEpoch:
         try:
@@ -318,7 +334,7 @@ class EpochWriter:
         self, prepared: PreparedRecords, staged: StagedEpoch, shard: int, files: list[str]
     ) -> None:
         receipt = msgspec.structs.replace(staged.receipt, plan=None)
-        entry = Entry(receipt, shard, prepared.rows)
+        entry = Entry(receipt, shard, prepared.rows, shards=prepared.shards)
         share = self._share(prepared, staged, files, lambda: entry)
         self._require_same(self._writer(shard).show(prepared.epoch, share), prepared)
 
@@ -345,7 +361,8 @@ class EpochWriter:
                 other.result()
             except Exception as error:
                 raise ShardFailed from error
-        return Entry(staged.receipt, 0, prepared.rows, self._ends(prepared.topics))
+        ends = self._ends(prepared.topics)
+        return Entry(staged.receipt, 0, prepared.rows, ends, prepared.shards)
 
     def _ends(self, topics: Sequence[str]) -> Offsets:
         """Where each partition ends that any epoch has written to, before anything follows."""

@@ -56,6 +56,8 @@ class Entry(msgspec.Struct, frozen=True):
     rows: int
     ends: Offsets = {}
     """End of each partition of the target when the epoch was whole; only of shard 0."""
+    shards: int | None = None
+    """How many shards share the epoch; None in what an earlier Seamark has written."""
     version: int = _VERSION
 
 

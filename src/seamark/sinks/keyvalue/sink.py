@@ -40,7 +40,8 @@ from seamark.sinks.keyvalue.view import (
 from seamark.sinks.keyvalue.view_columns import Shape
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging
-from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter, is_redis
+from seamark.sinks.keyvalue.view_store import is_redis
+from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter
 from seamark.sinks.read_point import ReadPoint
 from seamark.sinks.staged_epochs import remove_staged, staged_attempts, staging_into, write_files
 from seamark.sinks.unfit_values import refusing_broken_texts, with_whole_texts
@@ -171,9 +172,11 @@ class KeyValueSink(Sink):
                 "nothing was staged that could be prepared", where=self._view.shown
             )
         receipt = receipt_of(epoch, self._attempt)
+        after = self._view.followed_by(epoch)
         staged = StagedEpoch(
             receipt=receipt,
-            after=self._view.followed_by(epoch),
+            after=after,
+            after_digest=None if after is None else self._view.step_to(after).digest,
             watermark=epoch.watermark,
             positions=dict(epoch.positions),
             config_hash=epoch.config_hash,

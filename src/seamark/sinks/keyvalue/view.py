@@ -4,7 +4,8 @@ Spaces of the progress store::
 
     view      {key} → the row as JSON: what readers read
     times     {key} → when it expires, milliseconds, 8 bytes, big-endian; only with ``expire``
-    epochs    {number, 20 digits} → the receipt; 'newest' → which one is shown; 'owner' → whose;
+    epochs    {number, 20 digits} → the receipt, and the digest of what was shown before;
+              'newest' → which one is shown; 'owner' → whose;
               'taken back: {attempt}' → shown once, and never again
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import heapq
 import struct
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,6 +33,7 @@ _OWNER: Final = b"owner"
 _TAKEN_BACK: Final = b"taken back: "
 _REMEMBERED: Final = 64
 """Epochs whose receipts stay at least: they tell 'already' from 'another' after any restart."""
+_DIGITS: Final = 20
 _MS: Final = struct.Struct(">q")
 
 Reader = SourceCheckpointStore | Session
@@ -49,6 +51,22 @@ class ViewVersion(msgspec.Struct, frozen=True):
     def of(cls, receipt: Receipt) -> ViewVersion:
         """The version that a receipt is of."""
         return cls(receipt.timeline, receipt.epoch, receipt.attempt)
+
+
+class Step(NamedTuple):
+    """An epoch of a view, and the SHA-256 of its record where that is known."""
+
+    version: ViewVersion
+    digest: str | None
+
+
+class AppliedEpoch(Receipt, frozen=True):
+    """The receipt of an epoch, as it is in the view."""
+
+    before: str | None = None
+    """SHA-256 of the record of what the view showed before; empty when that was not kept.
+
+    None where an earlier version has applied the epoch, which has noted nothing."""
 
 
 class ViewOwner(msgspec.Struct, frozen=True):
@@ -71,16 +89,27 @@ class StagedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     config_hash: int | None
     replace: bool = False
     """Whether the epoch is the whole view, not a change of it."""
+    after_digest: str | None = None
+    """SHA-256 of the record of the epoch that it follows.
+
+    So the digest in the newest checkpoint tells of all kept epochs. None where it is not known:
+    for the first epoch of a view, or one that an earlier version has staged.
+    """
 
     @property
     def version(self) -> ViewVersion:
         """Which epoch it is."""
         return ViewVersion.of(self.receipt)
 
+    @property
+    def before(self) -> Step | None:
+        """The epoch that it follows."""
+        return Step(self.after, self.after_digest) if self.after else None
+
 
 def epoch_key(epoch: int) -> bytes:
     """The key of an epoch's receipt."""
-    return b"%020d" % epoch
+    return b"%0*d" % (_DIGITS, epoch)
 
 
 def shown_version(reader: Reader) -> ViewVersion | None:
@@ -91,6 +120,12 @@ def shown_version(reader: Reader) -> ViewVersion | None:
 def receipt_of_epoch(reader: Reader, epoch: int) -> Receipt | None:
     """The receipt of an epoch, while it is remembered."""
     return _found(reader, epoch_key(epoch), Receipt)
+
+
+def before_epoch(reader: Reader, epoch: int) -> str | None:
+    """What is noted of what the view showed before an epoch: see :class:`AppliedEpoch`."""
+    applied = _found(reader, epoch_key(epoch), AppliedEpoch)
+    return None if applied is None else applied.before
 
 
 def _found(reader: Reader, key: bytes, kind: type[T]) -> T | None:
@@ -214,8 +249,13 @@ def effect_of(rows: Rows, watermark: int | None, expiry: Expiry | None) -> Effec
     return Effect(rows.upserts, rows.times, gone, untimed, has_times=True)
 
 
-def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect, kept: int) -> None:
-    """Stage everything that an epoch changes; by ``kept`` epochs the view may yet be taken back."""
+def apply_epoch(
+    session: Session, staged: StagedEpoch, effect: Effect, kept: int, before: str
+) -> None:
+    """Stage everything that an epoch changes; by ``kept`` epochs the view may yet be taken back.
+
+    ``before`` is the digest of what it showed before, empty when that was not kept.
+    """
     if staged.replace:
         session.clear(VIEW)
         session.clear(TIMES)
@@ -225,7 +265,8 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect, kept: int
         session.delete_many(TIMES, effect.gone | effect.untimed)
         session.put_many(TIMES, ((key, packed_time(at)) for key, at in effect.times.items()))
     number = staged.receipt.epoch
-    session.put(EPOCHS, epoch_key(number), msgspec.json.encode(staged.receipt))
+    applied = AppliedEpoch(**msgspec.structs.asdict(staged.receipt), before=before)
+    session.put(EPOCHS, epoch_key(number), msgspec.json.encode(applied))
     session.put(EPOCHS, _NEWEST, msgspec.json.encode(staged.version))
     remembered = max(_REMEMBERED, kept + 1)  # also of the one that is shown then
     if number > remembered:
@@ -259,7 +300,7 @@ def forget_epoch(session: Session, staged: StagedEpoch) -> None:
 def forget_all(session: Session) -> list[int]:
     """Stage that the view is empty, as if it had never shown anything; what it remembers."""
     remembered = dict(session.store.items(EPOCHS))
-    numbers = [int(key) for key in remembered if key.isdigit()]
+    numbers = [int(key) for key in remembered if key.isdigit() and len(key) == _DIGITS]
     shown = [receipt_of_epoch(session, number) for number in numbers]
     for space in (VIEW, TIMES, EPOCHS):
         session.clear(space)

@@ -30,20 +30,21 @@ from seamark.sinks.epoch_folder import (
 from seamark.sinks.folders import (
     check_token,
     is_there,
+    is_token,
     lost_the_race,
     make_durable_folder,
     make_folder_below,
     names_in,
     remove_tree,
 )
-from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
+from seamark.sinks.keyvalue.view import StagedEpoch, Step, ViewVersion
 from seamark.sinks.staged_epochs import attempt_folder, making_durable, staging_folder
 
 _KEPT: Final = "_seamark/kept"
 _ABOUT: Final = "epoch.json"
 
 
-Way = dict[ViewVersion | None, ViewVersion]
+Way = dict[ViewVersion | None, Step]
 """What to apply after what."""
 
 
@@ -96,23 +97,20 @@ class Staging:
                 return folder
         return None
 
-    def read(self, folder: str, digest: str | None = None) -> StagedEpoch:
-        """What a folder holds, after every byte of it was checked."""
+    def read(self, folder: str, step: Step) -> StagedEpoch:
+        """What a folder holds of an epoch, after every byte of it was checked."""
         with translate_os_errors("reading", folder):
             sealed = read_record(folder)
-            damage = "it was staged, but never prepared"
-            if sealed is not None:
-                damage = find_damage(folder, sealed.record) or ""
-                if digest is not None and sealed.digest != digest:
-                    damage = "its record is not the one that the checkpoint knows"
-            if damage:
-                raise DamageError(
-                    f"the staged epoch cannot be applied: {damage}",
-                    where=folder,
-                    hint="Nothing was shown. Restore the folder from a copy, or start the view "
-                    "over.",
-                )
-            return _decoded(folder)
+            if sealed is None:
+                raise _not_usable(folder, "it was staged, but never prepared")
+            if step.digest not in (None, sealed.digest):
+                raise _not_usable(folder, "its record is not the one that the checkpoint knows")
+            if damage := find_damage(folder, sealed.record):
+                raise _not_usable(folder, damage)
+            staged = _decoded(folder)
+            if step.version != staged.version or staged.receipt != sealed.record.receipt:
+                raise _not_usable(folder, "it is of another epoch")
+            return staged
 
     def epochs(self, attempt: str) -> list[int]:
         """What is staged under a token; by name, as a record may be torn or not there yet."""
@@ -120,26 +118,21 @@ class Staging:
         require_inside(self._given, f"{folder}/")
         return [n for name in names_in(folder) if (n := epoch_of(name))]
 
-    def way(self, now: ViewVersion | None, until: ViewVersion | None) -> Way:
+    def way(self, now: ViewVersion | None, until: Step | None) -> Way:
         """What to apply after what, to bring a view from ``now`` to ``until``, by kept epochs.
 
         It leads as far back as they do, so ``now`` may be missing in it.
         """
         steps: Way = {}
         while until is not None and now not in steps:
-            folder = self.find(until)
+            folder = self.find(until.version)
             if folder is None:
                 break
-            before = self.read(folder).after
-            if before in steps:
-                raise DamageError(
-                    "the kept epochs follow each other in a circle",
-                    where=folder,
-                    hint="Nothing was shown. Restore the folder from a copy, or start the view "
-                    "over.",
-                )
-            steps[before] = until
-            until = before
+            staged = self.read(folder, until)
+            if staged.after in steps:
+                raise _not_usable(folder, "the kept epochs follow each other in a circle")
+            steps[staged.after] = until
+            until = staged.before
         return steps
 
     def put_aside(self, attempt: str) -> None:
@@ -158,7 +151,7 @@ class Staging:
             self._prune(kept)
 
     def _prune(self, kept: str) -> None:
-        ages = sorted((_newest_epoch(f"{kept}/{name}"), name) for name in names_in(kept))
+        ages = sorted((epoch, name) for name, epoch in _attempts_in(kept).items())
         for _, name in ages[: max(len(ages) - self.keep, 0)]:
             remove_tree(f"{kept}/{name}")
 
@@ -171,7 +164,7 @@ class Staging:
         kept = f"{self.path}/{_KEPT}"
         with translate_os_errors("listing", kept):
             require_inside(self.path, f"{kept}/")
-            return [name for name in names_in(kept) if _newest_epoch(f"{kept}/{name}") > epoch]
+            return [name for name, newest in _attempts_in(kept).items() if newest > epoch]
 
     def forget(self, attempts: Iterable[str]) -> None:
         """Remove what is kept of these attempts."""
@@ -182,8 +175,22 @@ class Staging:
                 remove_tree(f"{kept}/{name}")
 
 
+def _attempts_in(kept: str) -> dict[str, int]:
+    """The newest epoch of each attempt that is kept. Whatever else is there is not ours."""
+    newest = {name: _newest_epoch(f"{kept}/{name}") for name in names_in(kept) if is_token(name)}
+    return {name: epoch for name, epoch in newest.items() if epoch}
+
+
 def _newest_epoch(folder: str) -> int:
     return max((epoch_of(name) or 0 for name in names_in(folder)), default=0)
+
+
+def _not_usable(folder: str, damage: str) -> DamageError:
+    return DamageError(
+        f"the staged epoch cannot be applied: {damage}",
+        where=folder,
+        hint="Nothing was shown. Restore the folder from a copy, or start the view over.",
+    )
 
 
 def _decoded(folder: str) -> StagedEpoch:

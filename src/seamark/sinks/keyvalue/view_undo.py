@@ -2,8 +2,12 @@
 
 ::
 
-    {folder}/_seamark/kept/{attempt}/epoch=000042/    the rows of the epoch
-    {folder}/_seamark/kept/{attempt}/before/          the rows that it replaced
+    {folder}/_seamark/kept/{attempt}/epoch=000042/      the rows of the epoch
+    {folder}/_seamark/kept/{attempt}/before-{digest}/   the rows that it replaced
+
+The view has the digest, in the transaction that applied the epoch. So of several folders, which
+processes that died or were overtaken have left, the right one is known, and nobody else's is taken
+for it. An earlier version has noted no digest, and called the folder ``before``.
 """
 
 from __future__ import annotations
@@ -21,12 +25,13 @@ from seamark.errors import DamageError
 from seamark.limits import LARGEST_DOCUMENT
 from seamark.progress.session import Session
 from seamark.sinks.epoch_folder import find_damage, read_record, seal_epoch
-from seamark.sinks.folders import is_there, lost_the_race, remove_tree
+from seamark.sinks.folders import check_token, is_there, lost_the_race, remove_tree
 from seamark.sinks.keyvalue.view import (
     TIMES,
     VIEW,
     Effect,
     StagedEpoch,
+    before_epoch,
     forget_epoch,
     packed_time,
     unpacked_time,
@@ -36,6 +41,7 @@ from seamark.sinks.keyvalue.view_columns import KEY, TIME, VALUE
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_BEFORE: Final = "before"
 _ROWS: Final = "rows.parquet"
 _ABOUT: Final = "sources.json"
 
@@ -47,29 +53,33 @@ class SourcesBefore(msgspec.Struct, frozen=True):
     config_hash: int | None
 
 
-def _folder(epoch_folder: str) -> str:
-    return f"{os.path.dirname(epoch_folder)}/before"
+def _folder(epoch_folder: str, digest: str | None) -> str:
+    name = _BEFORE if digest is None else f"{_BEFORE}-{check_token(digest, 'a digest')}"
+    return f"{os.path.dirname(epoch_folder)}/{name}"
 
 
-def can_be_taken_back(epoch_folder: str) -> bool:
+def can_be_taken_back(session: Session, epoch_folder: str, epoch: int) -> bool:
     """Whether it is known what the view showed before the epoch of this folder.
 
     :class:`DamageError` when it was written down, and is not whole.
     """
-    folder = _folder(epoch_folder)
+    digest = before_epoch(session, epoch)
+    if digest == "":
+        return False
+    folder = _folder(epoch_folder, digest)
     with translate_os_errors("reading", folder):
         if not is_there(folder):
             return False
-        _require_whole(folder)
+        _require_whole(folder, digest)
     return True
 
 
-def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effect: Effect) -> None:
-    """Write down, durably, what applying an epoch is about to replace."""
+def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effect: Effect) -> str:
+    """Write down, durably, what applying an epoch is about to replace; its digest."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    store, folder = session.store, _folder(epoch_folder)
+    store = session.store
     if staged.replace:
         was: dict[bytes, bytes | None] = dict(store.items(VIEW))
     else:
@@ -88,13 +98,14 @@ def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effe
         {name: (c.sequence, c.source_position) for name, c in recorded.checkpoints.items()},
         recorded.config_hash,
     )
-    with translate_os_errors("keeping what was in", folder):
-        made = f"{folder}-{uuid.uuid4().hex}"
+    made = f"{os.path.dirname(epoch_folder)}/{_BEFORE}.{uuid.uuid4().hex}"
+    with translate_os_errors("keeping what was in", made):
         os.mkdir(made)
         parquet.write_table(table, f"{made}/{_ROWS}")
         with open(f"{made}/{_ABOUT}", "wb") as file:
             file.write(msgspec.json.encode(sources))
-        seal_epoch(made, staged.receipt)
+        sealed, _ = seal_epoch(made, staged.receipt)
+        folder = _folder(epoch_folder, sealed.digest)
         try:
             os.rename(made, folder)
         except OSError as error:
@@ -103,11 +114,13 @@ def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effe
             # another process applies the same epoch to the same rows, or has died in doing so
             remove_tree(made)
         sync_folder(os.path.dirname(folder))
+    return sealed.digest
 
 
 def take_back(session: Session, epoch_folder: str, staged: StagedEpoch) -> None:
     """Stage that the view shows again what it showed before an epoch."""
-    table, sources = _read(_folder(epoch_folder))
+    digest = before_epoch(session, staged.receipt.epoch)
+    table, sources = _read(_folder(epoch_folder, digest), digest)
     keys, values, times = (table[name].to_pylist() for name in (KEY, VALUE, TIME))
     if staged.replace:
         session.clear(VIEW)
@@ -126,11 +139,11 @@ def take_back(session: Session, epoch_folder: str, staged: StagedEpoch) -> None:
         session.stage_config_hash(sources.config_hash)
 
 
-def _read(folder: str) -> tuple[pa.Table, SourcesBefore]:
+def _read(folder: str, digest: str | None) -> tuple[pa.Table, SourcesBefore]:
     from pyarrow import parquet
 
     with translate_os_errors("reading", folder):
-        _require_whole(folder)
+        _require_whole(folder, digest)
         try:
             sources = msgspec.json.decode(
                 read_file(folder, _ABOUT, LARGEST_DOCUMENT), type=SourcesBefore
@@ -140,9 +153,14 @@ def _read(folder: str) -> tuple[pa.Table, SourcesBefore]:
         return parquet.read_table(f"{folder}/{_ROWS}"), sources
 
 
-def _require_whole(folder: str) -> None:
+def _require_whole(folder: str, digest: str | None) -> None:
     sealed = read_record(folder)
-    damage = "it is not complete" if sealed is None else find_damage(folder, sealed.record)
+    if sealed is None:
+        damage: str | None = "it is not complete"
+    elif digest not in (None, sealed.digest):
+        damage = "it is not what the view has noted"
+    else:
+        damage = find_damage(folder, sealed.record)
     if damage:
         raise DamageError(
             f"what the view showed before an epoch cannot be read: {damage}",

@@ -1,36 +1,25 @@
-"""Brings a live view to an epoch, one atomic session per epoch, from whatever it shows now."""
+"""Brings a live view to an epoch, one atomic session per epoch, from whatever it shows now.
+
+Tests: ``tests/sinks/test_view_writer.py``, ``tests/sinks/test_view_forgeries.py``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 from seamark._common.logs import logger_named
-from seamark._common.os_errors import translate_os_errors
-from seamark.errors import (
-    DamageError,
-    InvalidInputError,
-    LineageError,
-    OutcomeUnknownError,
-    RefusedError,
-    SeamarkError,
-    StoreUnavailableError,
-)
+from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
 from seamark.progress.ledger import SessionOvertaken
-from seamark.progress.redis.client import check_url, shown_url
-from seamark.progress.rocksdb.database import refuse_foreign_files
 from seamark.progress.session import Session
-from seamark.progress.store import SourceCheckpointStore
-from seamark.progress.urls import open_ledger, rocksdb_path
 from seamark.sinks.contract import Epoch, Identity, Receipt, another_lineage
 from seamark.sinks.folders import is_there
 from seamark.sinks.keyvalue.view import (
     Effect,
     Expiry,
     StagedEpoch,
+    Step,
     ViewVersion,
     apply_epoch,
     effect_of,
@@ -42,35 +31,10 @@ from seamark.sinks.keyvalue.view import (
 )
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging, Way
+from seamark.sinks.keyvalue.view_store import ViewStore
 from seamark.sinks.keyvalue.view_undo import can_be_taken_back, keep_what_was, take_back
 
 log = logger_named("seamark.sinks")
-
-T = TypeVar("T")
-_TRIES: Final = 20
-
-
-def is_redis(url: str) -> bool:
-    """Whether the view is in Redis, and not in RocksDB.
-
-    :class:`InvalidInputError` for any other URL. Otherwise an unquoted password
-    would show up as part of the path.
-    """
-    scheme = url.partition(":")[0].lower()
-    if scheme in ("redis", "rediss"):
-        check_url(url)
-        return True
-    if scheme != "rocksdb":
-        raise InvalidInputError(
-            "a KeyValueSink writes to rocksdb:///abs/path or redis://host:port/db",
-            hint="For a try-out in memory there is MemorySink.",
-        )
-    if not url.lower().startswith("rocksdb:///") or "#" in url or "?" in url:
-        raise InvalidInputError(
-            "a RocksDB URL looks like rocksdb:///abs/path, with nothing behind it",
-            hint="seamark.progress.rocksdb_url(path) makes one of any path.",
-        )
-    return False
 
 
 @contextmanager
@@ -82,17 +46,6 @@ def _overtaken_without(folder: str) -> Iterator[None]:
         if is_there(folder):
             raise
         raise SessionOvertaken(f"{folder} is gone") from None
-
-
-@contextmanager
-def _of_one_moment(session: Session) -> Iterator[None]:
-    """Retry, rather than refuse, when another commit came between two reads."""
-    try:
-        yield
-    except (RefusedError, DamageError):
-        if session.transaction.is_current():
-            raise
-        raise SessionOvertaken(f"another session of {session.store.url} came in between") from None
 
 
 def _taken_back(session: Session, *, folder: str, staged: StagedEpoch) -> None:
@@ -113,91 +66,32 @@ class PreparedView(Identity, frozen=True):
         """Which epoch it is."""
         return ViewVersion(self.timeline, self.epoch, self.attempt)
 
+    @property
+    def step(self) -> Step:
+        """The epoch, and what its record has to be."""
+        return Step(self.version, self.digest)
 
-class ViewWriter:
-    """The store that holds a view, opened when it is first needed."""
+
+class ViewWriter(ViewStore):
+    """A view that can be brought to an epoch, and back."""
 
     def __init__(self, url: str, staging: Staging, *, expires: bool, undo: bool) -> None:
-        self._url = url
+        super().__init__(url)
         self._staging = staging
         self._expires = expires
         self._undo = undo
-        self._opened: SourceCheckpointStore | None = None
         self._expiry: Expiry | None = None
         self._last: ViewVersion | None = None
+        self._checked: Step | None = None
+        """What was committed last, as its checkpoint knows it."""
         self._may_have_times = not expires
         """Whether an earlier run may have left times at which rows expire, which do not count."""
-        self.namespace = ""
-        """Of a view in Redis whose URL names none."""
-
-    @property
-    def is_redis(self) -> bool:
-        """Whether it is in Redis, and not in RocksDB."""
-        return is_redis(self._url)
-
-    @property
-    def shown(self) -> str:
-        """Where the view is, without secrets."""
-        if not self.is_redis:
-            return self._url
-        namespace = self._given_namespace()
-        return shown_url(self._url) + (f"?namespace={namespace}" if namespace else "")
-
-    def _given_namespace(self) -> str | None:
-        namespaces = parse_qs(urlsplit(self._url).query).get("namespace")
-        return namespaces[0] if namespaces else None
-
-    @property
-    def used_namespace(self) -> str:
-        """The namespace of a view in Redis."""
-        return self._given_namespace() or self.namespace
-
-    @property
-    def store(self) -> SourceCheckpointStore:
-        """The store, opened. Writers of one view do not fence each other: its ledger decides."""
-        if self._opened is None:
-            ledger = open_ledger(self._url, namespace=self.used_namespace or None, claim=False)
-            self._opened = SourceCheckpointStore(ledger)
-            if self.is_redis:
-                from seamark.progress.redis.ledger import warn_of_losses
-
-                warn_of_losses(ledger)
-        return self._opened
-
-    @property
-    def found(self) -> SourceCheckpointStore | None:
-        """The store, opened; None when it is in RocksDB and was never made."""
-        if self._opened is not None or self.is_redis:
-            return self.store
-        folder = rocksdb_path(self._url)
-        if is_there(folder):
-            with translate_os_errors("listing", folder):
-                refuse_foreign_files(folder)
-        return self.store if is_there(f"{folder}/CURRENT") else None
 
     def close(self) -> None:
         """Let go of the store; it is opened again when it is needed."""
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = self._expiry = self._last = None
+        super().close()
+        self._expiry = self._last = None
         self._may_have_times = not self._expires
-
-    def in_session(self, work: Callable[[Session], T]) -> T:
-        """Do something in one session, and again when another process came in between."""
-        for _ in range(_TRIES):
-            try:
-                with self.store.session() as session, _of_one_moment(session):
-                    return work(session)
-            except SessionOvertaken:
-                continue
-            except OutcomeUnknownError:
-                self.close()  # the record of epochs decides after it is opened again
-                raise
-        raise StoreUnavailableError(
-            "several programs write to this view at once, and this one never gets a turn",
-            where=self.shown,
-            hint="Stop all but one.",
-        )
 
     def show(self, prepared: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
         """Bring the view to the wanted epoch; whether that is the newest one it shows.
@@ -215,7 +109,7 @@ class ViewWriter:
                 self._expiry.follow(effect, done)
             self._may_have_times = self._may_have_times and effect is None
             if done == prepared.version:
-                self._last = done
+                self._last, self._checked = done, prepared.step
                 return effect is not None or shown_version(self.store) == done
 
     def newest(self) -> Receipt | None:
@@ -238,7 +132,12 @@ class ViewWriter:
                 hint="Restore the server from a save, or start over with a new target.",
             )
         with _overtaken_without(folder):
-            return self._staging.read(folder).receipt
+            return self._staging.read(folder, self.step_to(now)).receipt
+
+    def step_to(self, version: ViewVersion) -> Step:
+        """An epoch with what its record has to be, if its checkpoint was seen by this run."""
+        checked = self._checked
+        return checked if checked and checked.version == version else Step(version, None)
 
     def followed_by(self, epoch: Epoch) -> ViewVersion | None:
         """What the view shows when the epoch is applied.
@@ -289,29 +188,41 @@ class ViewWriter:
         now = shown_version(session)
         if now == prepared.after:
             self._folder_of(prepared.version)  # whoever aborts it cannot clear our memory
-            step, (staged, rows) = (
-                prepared.version,
-                loaded or self._read(prepared.version, prepared.digest),
-            )
+            staged, rows = loaded or self._read(prepared.step)
+            self._require_prepared(staged, prepared)
         else:
-            step = self._first_missing(now, prepared, way)
-            staged, rows = self._read(step)
+            staged, rows = self._read(self._first_missing(now, prepared, loaded, way))
         effect = effect_of(rows, staged.watermark, self._expiry_at(now))
+        step = staged.version
         folder = self._staging.find(step) if self._undo else None
+        before = ""
         if folder is not None:
             with _overtaken_without(folder):
-                keep_what_was(session, folder, staged, effect)
+                before = keep_what_was(session, folder, staged, effect)
         if self._may_have_times:
             # with the first epoch and not before: a start may yet be refused, and change nothing
             forget_times(session)
-        apply_epoch(session, staged, effect, self._staging.keep)
+        apply_epoch(session, staged, effect, self._staging.keep, before)
         return step, effect
 
-    def _read(self, version: ViewVersion, digest: str | None = None) -> tuple[StagedEpoch, Rows]:
-        folder = self._folder_of(version)
+    def _read(self, step: Step) -> tuple[StagedEpoch, Rows]:
+        folder = self._folder_of(step.version)
         with _overtaken_without(folder):
-            staged = self._staging.read(folder, digest)
+            staged = self._staging.read(folder, step)
             return staged, load_rows(folder, staged.watermark)
+
+    def _require_prepared(self, staged: StagedEpoch, prepared: PreparedView) -> None:
+        """:class:`DamageError` when the checkpoint says something else about a staged epoch.
+
+        By another epoch before it, those in between would be left out.
+        """
+        if staged.after != prepared.after or not prepared.is_shown_by(staged.receipt):
+            raise DamageError(
+                f"the checkpoint does not say of epoch {prepared.epoch} what was staged with it",
+                where=f"{self.shown}, {self._staging.path}",
+                hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back "
+                "to the epoch before.",
+            )
 
     def _folder_of(self, version: ViewVersion) -> str:
         folder = self._staging.find(version)
@@ -324,14 +235,24 @@ class ViewWriter:
         return folder
 
     def _first_missing(
-        self, now: ViewVersion | None, prepared: PreparedView, way: Way
-    ) -> ViewVersion:
+        self,
+        now: ViewVersion | None,
+        prepared: PreparedView,
+        loaded: tuple[StagedEpoch, Rows] | None,
+        way: Way,
+    ) -> Step:
         """The first of the kept epochs that bring a view that fell behind up to the wanted one."""
-        if now not in way:
-            way.update(self._staging.way(now, prepared.after))
+        is_behind = now is None or now.epoch < prepared.epoch  # else no kept epoch leads on
+        if is_behind and now not in way:
+            folder = self._folder_of(prepared.version)
+            with _overtaken_without(folder):
+                staged = loaded[0] if loaded else self._staging.read(folder, prepared.step)
+            self._require_prepared(staged, prepared)
+            way.update(self._staging.way(now, staged.before))
         missing = way.get(now)
         if missing is not None:
-            log.warning("%s fell behind: applying epoch %d again", self.shown, missing.epoch)
+            number = missing.version.epoch
+            log.warning("%s fell behind: applying epoch %d again", self.shown, number)
             return missing
         shows = f"epoch {now.epoch} of timeline {now.timeline}" if now else "nothing"
         was = f"epoch {prepared.after.epoch}" if prepared.after else "nothing"
@@ -367,17 +288,18 @@ class ViewWriter:
 
     def _way_back(self, session: Session, epoch: int) -> list[tuple[str, StagedEpoch]]:
         way: list[tuple[str, StagedEpoch]] = []
-        shown = version = shown_version(session)
-        while version is not None and version.epoch > epoch:
-            folder = self._staging.find(version)
+        shown = shown_version(session)
+        step = None if shown is None else self.step_to(shown)
+        while step is not None and step.version.epoch > epoch:
+            folder = self._staging.find(step.version)
             if folder is None:
                 raise self._not_known(epoch, shown)
             with _overtaken_without(folder):
-                if not can_be_taken_back(folder):
+                if not can_be_taken_back(session, folder, step.version.epoch):
                     raise self._not_known(epoch, shown)
-                staged = self._staging.read(folder)
+                staged = self._staging.read(folder, step)
             way.append((folder, staged))
-            version = staged.after
+            step = staged.before
         return way
 
     def _not_known(self, epoch: int, shown: ViewVersion | None) -> RefusedError:

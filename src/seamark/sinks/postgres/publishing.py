@@ -5,10 +5,13 @@ Tests: ``tests/sinks/test_postgres_columns.py``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.errors import RefusedError
+import msgspec
+
+from seamark.errors import DamageError, RefusedError
 from seamark.sinks.contract import Identity
 from seamark.sinks.postgres.connections import first_line, may_pass, with_values
 from seamark.sinks.postgres.staging import REMOVED, TOKEN, Staging
@@ -24,6 +27,12 @@ _LONG: Final = 2000
 """Bytes that an index may refuse; a B-tree takes 2704."""
 _OURS: Final = "{staging} s WHERE s.{token} = ANY(%(tokens)s::uuid[]) AND {only}"
 """The rows of the tries that count."""
+_DIGEST: Final = "1"
+"""The version of what a digest is made of."""
+_DIGESTED: Final = (
+    *("pipeline", "sink", "timeline", "epoch", "fingerprint", "attempt", "plan"),
+    *("columns", "tokens", "rows", "keys", "has_removals", "epoch_column"),
+)
 
 
 class Prepared(Identity, frozen=True):
@@ -39,6 +48,13 @@ class Prepared(Identity, frozen=True):
     epoch_column: str | None
     plan: dict[str, Any] | None = None
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that decides what is shown, with the version of what it is made of."""
+        digested = [getattr(self, name) for name in _DIGESTED]
+        data = msgspec.json.encode(digested, order="deterministic")
+        return f"{_DIGEST}-{hashlib.sha256(data).hexdigest()}"
+
 
 def require_same_keys(prepared: Prepared, options: WriteOptions, where: str) -> None:
     """:class:`RefusedError` for other keys than the sink's: they decide which rows are changed."""
@@ -49,6 +65,37 @@ def require_same_keys(prepared: Prepared, options: WriteOptions, where: str) -> 
             "than the sink has now",
             where=where,
             hint="Start once with those of before, so that the epoch can be finished.",
+        )
+
+
+def require_staged(connection: Rows, staging: Staging, prepared: Prepared) -> None:
+    """:class:`DamageError` when not all that was prepared is staged, or something else was."""
+    where, epoch = staging.address.shown, prepared.epoch
+    if prepared.attempt not in staging.attempts(connection):
+        raise DamageError(
+            f"the rows of epoch {epoch} are neither shown nor staged any more",
+            where=where,
+            hint="Somebody has dropped the staging table. Roll the pipeline back to the epoch "
+            "before.",
+        )
+    noted = staging.noted(connection, prepared.attempt)
+    # an earlier Seamark has noted nothing
+    if noted and noted.startswith(f"{_DIGEST}-") and noted != prepared.digest:
+        raise DamageError(
+            f"the checkpoint does not say of epoch {epoch} what was prepared: it has other tokens, "
+            "rows or columns",
+            where=where,
+            hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back to "
+            "the epoch before.",
+        )
+    staged = staging.rows(connection, prepared.attempt, prepared.tokens)
+    if staged != prepared.rows:
+        raise DamageError(
+            f"{staged} of the {prepared.rows} rows of epoch {epoch} are staged",
+            where=where,
+            hint="A failover to a standby that lacked them, or somebody, has removed the others. "
+            "Nothing was shown. Roll the pipeline back to the epoch before; it then writes these "
+            "rows again.",
         )
 
 

@@ -35,6 +35,10 @@ SELECT c.relname, obj_description(c.oid, 'pg_class') FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relkind = 'r' AND starts_with(c.relname, %s)
 """
+_NOTED: Final = """
+SELECT col_description(attrelid, attnum) FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attname = %s
+"""
 _END_COPIES: Final = """
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.application_name = %s AND a.query LIKE 'COPY %%' AND a.pid <> pg_backend_pid()
@@ -124,6 +128,20 @@ class Staging:
         names = SQL(", ").join(Identifier(name) for name in (*columns, TOKEN))
         table = self.address.identifier(self.name(attempt))
         return SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, names).as_string()
+
+    def note_prepared(self, connection: Rows, attempt: str, digest: str) -> None:
+        """Note the digest of what the checkpoint will say about the rows of an attempt."""
+        from psycopg.sql import SQL, Identifier, Literal
+
+        table = self.address.identifier(self.name(attempt))
+        note = SQL("COMMENT ON COLUMN {}.{} IS {}")
+        connection.execute(note.format(table, Identifier(TOKEN), Literal(digest)))
+
+    def noted(self, connection: Rows, attempt: str) -> str | None:
+        """The digest that was noted when an attempt was prepared; None where there is none."""
+        table = self.address.identifier(self.name(attempt)).as_string()
+        row = connection.execute(_NOTED, (table, TOKEN)).fetchone()
+        return None if row is None else row[0]
 
     def rows(self, connection: Rows, attempt: str, tokens: Sequence[str]) -> int:
         """How many rows the table of an attempt has under these tokens."""
