@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.errors import RefusedError
+from seamark.errors import DamageError, RefusedError
 from seamark.sinks.contract import Identity
 from seamark.sinks.postgres.connections import first_line, may_pass, with_values
 from seamark.sinks.postgres.staging import REMOVED, TOKEN, Staging
@@ -132,6 +132,34 @@ def _long_rows(names: Sequence[str]) -> Composed:
 
     sizes = [SQL("coalesce(pg_column_size({}), 0)").format(Identifier(name)) for name in names]
     return SQL("{} > {}").format(SQL(" + ").join(sizes), Literal(_LONG))
+
+
+def require_staged(connection: Rows, staging: Staging, prepared: Prepared) -> None:
+    """:class:`DamageError` when the rows are not all there; from here on nobody drops them."""
+    from psycopg.errors import UndefinedTable
+
+    where = staging.address.shown
+    gone = DamageError(
+        f"the rows of epoch {prepared.epoch} are neither shown nor staged any more",
+        where=where,
+        hint="Another process has taken this one for dead and cleared them away: end this one. If "
+        "there is none, somebody has dropped the staging table: roll the pipeline back to the "
+        "epoch before.",
+    )
+    if prepared.attempt not in staging.attempts(connection):
+        raise gone
+    try:
+        staged = staging.rows(connection, prepared.attempt, prepared.tokens)
+    except UndefinedTable:  # dropped since it was looked for
+        raise gone from None
+    if staged != prepared.rows:
+        raise DamageError(
+            f"{staged} of the {prepared.rows} rows of epoch {prepared.epoch} are staged",
+            where=where,
+            hint="A failover to a standby that lacked them, or somebody, has removed the others. "
+            "Nothing was shown. Roll the pipeline back to the epoch before; it then writes these "
+            "rows again.",
+        )
 
 
 def moving(staging: Staging, prepared: Prepared) -> list[Composed]:

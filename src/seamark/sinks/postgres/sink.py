@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from seamark._common.logs import logger_named
-from seamark.errors import (
-    DamageError,
-    InvalidInputError,
-    RefusedError,
-    StoreUnavailableError,
-)
+from seamark.errors import InvalidInputError, RefusedError, StoreUnavailableError
 from seamark.sinks.contract import (
     Committable,
     Description,
@@ -45,7 +40,13 @@ from seamark.sinks.postgres.history_checks import (
     require_shown,
 )
 from seamark.sinks.postgres.ledger import Ledger
-from seamark.sinks.postgres.publishing import Prepared, check_staged, moving, require_same_keys
+from seamark.sinks.postgres.publishing import (
+    Prepared,
+    check_staged,
+    moving,
+    require_same_keys,
+    require_staged,
+)
 from seamark.sinks.postgres.staging import REMOVED, Staging
 from seamark.sinks.postgres.table_checks import WriteOptions, check_table
 from seamark.sinks.postgres.values import (
@@ -288,22 +289,7 @@ class PostgresSink(Sink):
                     raise another_lineage(shown, prepared, self._address.shown)
                 return
             staging = Staging(self._address, prepared.pipeline, prepared.sink)
-            if prepared.attempt not in staging.attempts(connection):
-                raise DamageError(
-                    f"the rows of epoch {prepared.epoch} are neither shown nor staged any more",
-                    where=self._address.shown,
-                    hint="Somebody has dropped the staging table. Roll the pipeline back to the "
-                    "epoch before.",
-                )
-            staged = staging.rows(connection, prepared.attempt, prepared.tokens)
-            if staged != prepared.rows:
-                raise DamageError(
-                    f"{staged} of the {prepared.rows} rows of epoch {prepared.epoch} are staged",
-                    where=self._address.shown,
-                    hint="A failover to a standby that lacked them, or somebody, has removed the "
-                    "others. Nothing was shown. Roll the pipeline back to the epoch before; it "
-                    "then writes these rows again.",
-                )
+            require_staged(connection, staging, prepared)
             for statement in moving(staging, prepared):
                 connection.execute(statement, {"tokens": prepared.tokens})
             # nobody can drop the table any more: it has rows of this transaction
