@@ -6,12 +6,14 @@ import pytest
 
 from seamark.sinks import PostgresSink
 from seamark.testing import OpenSink, ReadRows, SinkSuite
-from tests.sinks.support.postgres import KEYED, ROWS, numbers, run
+from tests.sinks.support.postgres import KEYED, ROWS, STATEMENTS, numbers, run
 
 pytestmark = pytest.mark.spark
 
 
 class TestAppend(SinkSuite):
+    overlap_calls = STATEMENTS
+
     @pytest.fixture
     def open_sink(self, empty_database: str) -> OpenSink:
         run(empty_database, ROWS)
@@ -26,6 +28,7 @@ class TestAppend(SinkSuite):
 class TestUpsert(SinkSuite):
     can_take_back = False
     has_keys = True
+    overlap_calls = STATEMENTS
 
     @pytest.fixture
     def open_sink(self, empty_database: str) -> OpenSink:

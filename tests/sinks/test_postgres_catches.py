@@ -12,7 +12,7 @@ from seamark.testing import SinkSuite
 from seamark.testing.conformance.sink_examples import Writer
 from tests.sinks.support.broken_tables import FALLS_TO, Broken
 from tests.sinks.support.frames import failing_frame, frame
-from tests.sinks.support.postgres import ROWS, run
+from tests.sinks.support.postgres import ROWS, STATEMENTS, run
 from tests.sinks.support.postgres_attacks import ATTACKS, Attack, HandWrittenTable, TableWorld
 
 RULES = sorted(name.removeprefix("test_") for name in dir(SinkSuite) if name.startswith("test_"))
@@ -22,6 +22,12 @@ RULES = sorted(name.removeprefix("test_") for name in dir(SinkSuite) if name.sta
 def dsn(empty_database: str) -> str:
     run(empty_database, ROWS)
     return empty_database
+
+
+class TableSuite(SinkSuite):
+    overlaps = 10
+    overlap_calls = STATEMENTS
+    patience = 0.1
 
 
 def call(rule: str, world: TableWorld) -> None:
@@ -34,7 +40,7 @@ def call(rule: str, world: TableWorld) -> None:
         "visible": world.rows,
         "failing_frame": failing_frame,
     }
-    test: Callable[..., None] = getattr(SinkSuite(), f"test_{rule}")
+    test: Callable[..., None] = getattr(TableSuite(), f"test_{rule}")
     test(**{name: fixtures[name] for name in inspect.signature(test).parameters})
 
 

@@ -336,6 +336,77 @@ class TheLedgerIsInMemory(LocalSink):
         (self.shown / f"{time.monotonic_ns()}.json").write_text(text)
 
 
+# another process in between
+
+
+@breaks("a_commit_between_two_steps_of_a_commit_shows_the_epoch_once")
+@breaks("a_commit_between_two_steps_of_one_from_the_committable_alone_shows_it_once")
+class LooksOnlyOnce(LocalSink):
+    def commit(self, committable: Committable) -> None:
+        if self.target(committable["epoch"]).exists():
+            return super().commit(committable)
+        self.place(committable["attempt"]).rename(self.target(committable["epoch"]))
+        return None
+
+
+@breaks("a_commit_between_two_steps_of_a_commit_shows_the_epoch_once")
+@breaks("a_commit_between_two_steps_of_one_from_the_committable_alone_shows_it_once")
+class EveryProcessShowsItsOwnCopy(LocalSink):
+    def commit(self, committable: Committable) -> None:
+        if self.committed("", committable["epoch"]) is None:
+            text = self.place(committable["attempt"]).read_text()
+            super().commit(committable)
+            (self.shown / f"{time.monotonic_ns()}.json").write_text(text)
+            self.target(committable["epoch"]).write_text(text.splitlines()[0] + "\n")
+
+
+@breaks("an_abort_between_two_steps_of_a_commit_stops_it_or_leaves_it_alone")
+class FailsWhenItHasShownTheRows(LocalSink):
+    def commit(self, committable: Committable) -> None:
+        staged, target = self.place(committable["attempt"]), self.target(committable["epoch"])
+        if target.exists():
+            return super().commit(committable)
+        target.write_text(staged.read_text())
+        staged.unlink()
+        return None
+
+
+@breaks("an_abort_between_two_steps_of_a_commit_stops_it_or_leaves_it_alone")
+class ErrorsOfTheDiskComeThrough(LocalSink):
+    def commit(self, committable: Committable) -> None:
+        if self.target(committable["epoch"]).exists():
+            return super().commit(committable)
+        self.place(committable["attempt"]).rename(self.target(committable["epoch"]))
+        return None
+
+
+@breaks("a_new_history_between_two_steps_of_a_commit_is_not_mixed_with_the_old_one")
+class WritesOverWhateverIsThere(LocalSink):
+    def commit(self, committable: Committable) -> None:
+        staged, target = self.place(committable["attempt"]), self.target(committable["epoch"])
+        if not target.exists() and staged.exists():
+            text = staged.read_text()
+            staged.unlink()
+            target.write_text(text)
+        super().commit(committable)
+
+
+@breaks("looks_between_two_steps_of_a_commit_find_all_of_the_epoch_or_nothing")
+class ShowsAnEpochBitByBit(LocalSink):
+    def commit(self, committable: Committable) -> None:
+        staged, target = self.place(committable["attempt"]), self.target(committable["epoch"])
+        if staged.exists() and not target.exists():
+            target.write_text(staged.read_text())
+            staged.unlink()
+        super().commit(committable)
+
+
+@breaks("a_commit_between_two_steps_of_a_look_is_seen_or_not")
+class LooksIntoWhatIsLeft(LocalSink):
+    def leftovers(self) -> list[str]:
+        return sorted(read_receipt(path).attempt for path in self.staged.iterdir())
+
+
 # telling histories apart
 
 

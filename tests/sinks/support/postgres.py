@@ -18,6 +18,8 @@ from tests.sinks.support.starting import started
 
 ROWS = "CREATE TABLE rows (n bigint, word text, at_epoch bigint)"
 KEYED = "CREATE TABLE rows (n bigint PRIMARY KEY, word text)"
+STATEMENTS = r"^Connection\.(connect|execute|commit|close)$"
+"""The calls of a sink that the server answers."""
 
 
 def run(dsn: str, *statements: str) -> None:

@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.errors import InvalidInputError, RefusedError, SeamarkError, StoreUnavailableError
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 
 if TYPE_CHECKING:
     from psycopg import Connection, Error
@@ -168,6 +174,13 @@ def translated(where: str) -> Iterator[None]:
             where=where,
             hint="The user needs INSERT, UPDATE, DELETE and SELECT on the table, and CREATE in its "
             "schema for the ledger and the staging tables.",
+        ) from None
+    except psycopg.errors.UndefinedTable as error:
+        raise DamageError(
+            f"PostgreSQL: {first_line(error)}",
+            where=where,
+            hint="It was there a moment ago. A staging table is cleared away by a process that "
+            "takes this one for dead: end this one then. Otherwise, who has dropped the table?",
         ) from None
     except psycopg.Error as error:
         kind = StoreUnavailableError if may_pass(error) else SeamarkError

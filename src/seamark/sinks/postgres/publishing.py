@@ -69,16 +69,27 @@ def require_same_keys(prepared: Prepared, options: WriteOptions, where: str) -> 
 
 
 def require_staged(connection: Rows, staging: Staging, prepared: Prepared) -> None:
-    """:class:`DamageError` when not all that was prepared is staged, or something else was."""
+    """:class:`DamageError` when not all that was prepared is staged, or something else was.
+
+    From here on nobody drops it.
+    """
+    from psycopg.errors import UndefinedTable
+
     where, epoch = staging.address.shown, prepared.epoch
+    gone = DamageError(
+        f"the rows of epoch {epoch} are neither shown nor staged any more",
+        where=where,
+        hint="Another process has taken this one for dead and cleared them away: end this one. If "
+        "there is none, somebody has dropped the staging table: roll the pipeline back to the "
+        "epoch before.",
+    )
     if prepared.attempt not in staging.attempts(connection):
-        raise DamageError(
-            f"the rows of epoch {epoch} are neither shown nor staged any more",
-            where=where,
-            hint="Somebody has dropped the staging table. Roll the pipeline back to the epoch "
-            "before.",
-        )
-    noted = staging.noted(connection, prepared.attempt)
+        raise gone
+    try:
+        noted = staging.noted(connection, prepared.attempt)
+        staged = staging.rows(connection, prepared.attempt, prepared.tokens)
+    except UndefinedTable:  # dropped since it was looked for
+        raise gone from None
     # an earlier Seamark has noted nothing
     if noted and noted.startswith(f"{_DIGEST}-") and noted != prepared.digest:
         raise DamageError(
@@ -88,7 +99,6 @@ def require_staged(connection: Rows, staging: Staging, prepared: Prepared) -> No
             hint="Nothing was shown. Restore the store from a copy, or roll the pipeline back to "
             "the epoch before.",
         )
-    staged = staging.rows(connection, prepared.attempt, prepared.tokens)
     if staged != prepared.rows:
         raise DamageError(
             f"{staged} of the {prepared.rows} rows of epoch {epoch} are staged",

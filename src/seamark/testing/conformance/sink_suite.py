@@ -10,6 +10,7 @@ import pytest
 from seamark.testing.conformance.sink_crashes import SinkAborts, SinkCrashes
 from seamark.testing.conformance.sink_examples import MakeFrame, OpenSink, ReadRows, Writer
 from seamark.testing.conformance.sink_lineage import SinkLedger, SinkLineage, SinkTakingBack
+from seamark.testing.conformance.sink_overlaps import SinkOverlaps
 from seamark.testing.conformance.sink_visibility import (
     SinkReadPoints,
     SinkRepeats,
@@ -26,6 +27,7 @@ class SinkSuite(
     SinkReadPoints,
     SinkAborts,
     SinkCrashes,
+    SinkOverlaps,
     SinkLineage,
     SinkLedger,
     SinkTakingBack,
