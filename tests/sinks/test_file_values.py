@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from seamark.errors import RefusedError
 from seamark.sinks import FileSink
 from seamark.sinks.file_values import writing_options
+from seamark.sinks.merged_files import merge_files
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 
 if TYPE_CHECKING:
@@ -124,3 +126,56 @@ def test_orc_moves_no_time_without_a_word(spark: SparkSession, tmp_path: Path) -
     found = spark.read.orc(str(tmp_path)).drop("epoch")
     assert found.count() == df.count()
     assert found.exceptAll(df).count() == 0
+
+
+_CALENDARS = ("datetimeRebaseModeInWrite", "int96RebaseModeInWrite")
+
+
+@pytest.mark.warm
+def test_parquet_cuts_no_time_off_without_a_word(spark: SparkSession, tmp_path: Path) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
+    for value in ("timestamp'2020-01-01 00:00:00.000001Z'", "array(timestamp_micros(-1))"):
+        said = refusal(FileSink(tmp_path), session.sql(f"SELECT {value} AS x"))
+        assert "column 'x' has a time with microseconds" in said
+    local = "timestamp_ntz'2020-01-01 00:00:00.000001'"
+    whole = f"SELECT timestamp'2020-01-01 00:00:00.001Z' AS x, {local} AS y"
+    show(FileSink(tmp_path), session.sql(whole))
+    assert spark.read.parquet(str(tmp_path)).drop("epoch").exceptAll(spark.sql(whole)).isEmpty()
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize("stored", ["INT96", "TIMESTAMP_MICROS"])
+def test_parquet_moves_no_time_to_another_day_of_the_old_calendar_without_a_word(
+    spark: SparkSession, tmp_path: Path, stored: str
+) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.outputTimestampType", stored)
+    gap = "SELECT date'1582-10-10' AS x, timestamp'1582-10-10 12:00:00Z' AS y"
+    show(FileSink(tmp_path / "new"), session.sql(gap))
+    found = spark.read.parquet(str(tmp_path / "new")).drop("epoch")
+    assert found.exceptAll(spark.sql(gap)).isEmpty()
+    for setting in _CALENDARS:
+        session.conf.set(f"spark.sql.parquet.{setting}", "legacy")
+    for value in ("date'1582-10-10'", "map(1, timestamp'1582-10-10 12:00:00Z')"):
+        said = refusal(FileSink(tmp_path / "old"), session.sql(f"SELECT {value} AS x"))
+        assert "column 'x' has a date or time of 5 to 14 October 1582" in said
+    kept = "SELECT date'1582-10-04' AS x, timestamp'0011-10-04 07:59:59.000001Z' AS y"
+    show(FileSink(tmp_path / "old"), session.sql(kept))
+    found = spark.read.parquet(str(tmp_path / "old")).drop("epoch")
+    assert found.exceptAll(spark.sql(kept)).isEmpty()
+
+
+@pytest.mark.warm
+def test_merging_files_cuts_no_time_off_either(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql("SELECT timestamp'2020-01-01 00:00:00.000001Z' AS x")
+    rows.write.parquet(str(tmp_path / "upto=000002" / "epoch=000001"))
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
+    given: Any = SimpleNamespace(newSession=lambda: session)
+    folder = str(tmp_path / "upto=000002")
+    with pytest.raises(RefusedError, match="'x' has a time with microseconds"):
+        merge_files(
+            given, folder, [f"{folder}/epoch=000001"], f"{tmp_path}/merged/epoch=000001",
+            file_format="parquet", partition_by=(), options={}, size=1,
+        )  # fmt: skip

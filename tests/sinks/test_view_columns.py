@@ -10,6 +10,7 @@ import pytest
 
 from seamark.progress import open_progress
 from seamark.sinks import KeyValueSink
+from seamark.spark.session import session_settings
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK
 from tests.sinks.support.views import told
 
@@ -143,6 +144,20 @@ def test_rows_expire_by_any_kind_of_time(
         assert found.keys() == {b"2"}, "at the watermark a row is late already"
     finally:
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+@pytest.mark.parametrize("time", ["at", "named_struct('start', at, 'end', at)"])
+def test_rows_expire_at_their_time_also_where_a_timestamp_has_no_zone_by_default(
+    spark: SparkSession, tmp_path: Path, time: str
+) -> None:
+    settings = {
+        "spark.sql.session.timeZone": "America/Los_Angeles",
+        "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    }
+    with session_settings(spark, settings):
+        df = spark.range(3).selectExpr("id", "timestamp_millis(1000000L - 1 + id) AS at")
+        found = view_of(df.selectExpr("id", f"{time} AS until"), tmp_path, "id", expire="until")
+    assert found.keys() == {b"2"}
 
 
 @pytest.mark.parametrize(

@@ -309,3 +309,83 @@ def test_what_a_function_of_whole_rows_gets_counts_and_a_new_column_does_not(
         assert changes(made("v"), made("v")) == []
         assert changes(made("v"), made("v", "text")) == []
         assert "inputs of v" in changes(made("v"), made("v + 1 AS v"))[0]
+
+
+def test_a_function_in_sql_with_another_body_is_another_key(
+    rows: DataFrame, spark: SparkSession
+) -> None:
+    def keyed(body: str) -> DataFrame:
+        made = f"made(x INT, y INT) RETURNS INT RETURN {body}"
+        spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {made}")
+        return rows.selectExpr("made(k, v) AS key").groupBy("key").count()
+
+    assert changes(keyed("x + y"), keyed("x + y")) == []
+    (change,) = changes(keyed("x + y"), keyed("x - y"))
+    assert "aggregation SQL functions made: " in change
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("token = 'a'", "token = 'b'"),
+        ("customer_key = 5", "customer_key = 6"),
+        ("text = 'http://me:one@host'", "text = 'http://me:two@host'"),
+        ("aes_decrypt(text, '0000111122223333')", "aes_decrypt(text, '0000111122224444')"),
+    ],
+)
+def test_a_value_that_looks_like_a_secret_is_compared_and_not_recorded(
+    rows: DataFrame, before: str, after: str
+) -> None:
+    def keyed(key: str) -> DataFrame:
+        named = rows.selectExpr("text", "text AS token", "v AS customer_key")
+        return named.selectExpr(f"{key} AS key").groupBy("key").count()
+
+    assert changes(keyed(before), keyed(before)) == []
+    (change,) = changes(keyed(before), keyed(after))
+    assert "hidden texts" in change
+    assert "***" in change
+    assert not any(value in change for value in ("'b'", "two", "22224444"))
+
+
+def test_every_row_that_is_made_of_one_counts(rows: DataFrame, spark: SparkSession) -> None:
+    def unpivoted(second: str) -> DataFrame:
+        chosen = rows.selectExpr("k AS a", f"{second} AS b")
+        return chosen.unpivot([], ["a", "b"], "name", "value").groupBy("value").count()
+
+    def in_sets(second: str) -> DataFrame:
+        query = f"SELECT k, s, count(*) FROM (SELECT k, {second} AS s FROM {{rows}}) "
+        return spark.sql(f"{query} GROUP BY GROUPING SETS ((k), (s))", rows=rows)
+
+    for made in (unpivoted, in_sets):
+        assert changes(made("v + 1"), made("v + 1")) == []
+        (change,) = changes(made("v + 1"), made("v + 2"))
+        assert "expanded" in change
+    assert "expanded" not in told(rows.rollup("k", "v").count())[0]
+
+
+def test_what_a_query_with_a_name_makes_of_a_table_is_told(
+    rows: DataFrame, spark: SparkSession
+) -> None:
+    def keyed(made: str) -> DataFrame:
+        named = f"WITH known AS (SELECT CAST(id AS INT) AS k, {made} AS y FROM range(9))"
+        query = f"{named} SELECT y, count(*) FROM {{rows}} JOIN known USING (k) GROUP BY y"
+        return spark.sql(query, rows=rows)
+
+    assert changes(keyed("id + 1"), keyed("id + 1")) == []
+    (change,) = changes(keyed("id + 1"), keyed("id + 2"))
+    assert "named queries" in change
+
+
+def test_what_the_sql_of_a_filter_leaves_out_counts_where_the_filter_decides_a_join(
+    rows: DataFrame, spark: SparkSession
+) -> None:
+    def joined() -> DataFrame:
+        left = rows.withWatermark("t", "1 minute")
+        right = rows.selectExpr("k AS j", "t AS u").withWatermark("u", "1 minute")
+        return left.join(right, left["k"] == right["j"]).where("to_date(t) = to_date(u)")
+
+    before = joined()
+    assert changes(before, joined()) == []
+    with session_settings(spark, {ZONE: "America/Los_Angeles"}):
+        (change,) = changes(before, joined())
+    assert "time zone America/Los_Angeles" in change

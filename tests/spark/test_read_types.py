@@ -9,6 +9,7 @@ import pytest
 from seamark.pipeline.declaration.computed_changes import computed_changes, shape_change
 from seamark.spark.plans.computation import operators_of
 from seamark.spark.plans.plan import analyzed
+from seamark.spark.session import session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,3 +120,34 @@ def test_exploded_elements_are_told_where_they_are_read(
 
     assert changes(keyed("a:int"), keyed("a:int,b:int")) == []
     assert "e.a int → e.a double" in changes(keyed("a:int"), keyed("a:double"))[0]
+
+
+def test_a_function_that_returns_another_type_is_another_one(
+    source: Callable[[str], DataFrame],
+) -> None:
+    from pyspark.sql import functions as f
+
+    def counted_results(kind: str) -> DataFrame:
+        made = f.udf(lambda value: value, kind)
+        return source("int").groupBy("k").agg(f.count(made("v")))
+
+    def mapped(kind: str) -> DataFrame:
+        made = source("int").select("v").mapInPandas(lambda batches: batches, f"v {kind}")
+        return made.groupBy().agg(f.count("v"))
+
+    for made in (counted_results, mapped):
+        assert changes(made("int"), made("int")) == []
+        (change,) = changes(made("int"), made("string"))
+        assert "returned types <lambda>" in change
+    assert (
+        changes(counted_results("struct<a: int>"), counted_results("struct<a: int, b: int>")) == []
+    )
+
+
+def test_a_time_that_the_session_makes_of_another_type_is_another_one(
+    source: Callable[[str], DataFrame], spark: SparkSession
+) -> None:
+    before = counted(source("int"), "hour(to_timestamp(text))")
+    with session_settings(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        (change,) = changes(before, counted(source("int"), "hour(to_timestamp(text))"))
+    assert "to_timestamp timestamp → to_timestamp timestamp_ntz" in change

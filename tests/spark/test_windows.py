@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seamark.spark.plans.definitions import session_gap, span, time_window, window_text
+from seamark.spark.plans.time_windows import session_gap, span, time_window, window_text
 
 _US = "precisetimestampconversion"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest.described import described
+from seamark.sinks.file_values import refusing_changed, without_changed
 from seamark.sinks.target_checks import EPOCH_COLUMN
 from seamark.store import CheckpointStore, open_store
 
@@ -94,12 +95,15 @@ def merge_files(
     kind = "text" if file_format == "json" else file_format  # a line of JSON is a row as it is
     rows = _read(session, folder, epochs, kind)
     files = max(1, -(-size // _FILE))
-    writer = rows.drop(EPOCH_COLUMN).coalesce(files).write
+    merged = rows.drop(EPOCH_COLUMN).coalesce(files)
+    # a line of text is the same in any session
+    writer = (merged if kind == "text" else without_changed(merged, kind)).write
     writer = writer.format(kind).options(**options)
     writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     if partition_by:
         writer = writer.partitionBy(*partition_by)
-    writer.save(f"file://{target}")
+    with refusing_changed(kind, target):
+        writer.save(f"file://{target}")
     expected = rows.count()
     written = _read(session, os.path.dirname(target), [target], kind).count()
     if written != expected:

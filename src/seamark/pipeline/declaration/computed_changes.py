@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from seamark.spark.plans.definitions import window_text
 from seamark.spark.plans.equal_operators import INPUT, OUTPUT, TOLD_APART
+from seamark.spark.plans.time_windows import window_text
 
 Operator = Mapping[str, Any]
 Computes = Mapping[str, Sequence[Operator]]
@@ -25,12 +25,14 @@ FUNCTIONS: Final = "functions"
 DETAILS: Final = "details"
 _BY_NAME: Final = frozenset({DETAILS, "inputs"})
 """Parts with a text for each of several names. One that is new or gone is not a change of it."""
-_UNSHOWN: Final = _BY_NAME | {"types"}
+_UNSHOWN: Final = _BY_NAME | {"hidden texts", "returned types", "types", "whole filter"}
 """Parts that follow from the declaration, and are of use only where they differ."""
 _SINCE: Final = (
     frozenset(
-        {"fields", "filter", "function", "grouping sets", "lookups", "parameters", "patterns"}
-        | {"queries", "reads", "time zone", "types", "variables", INPUT, OUTPUT, TOLD_APART}
+        {"expanded", "fields", "filter", "function", "grouping sets", "hidden texts", "lookups"}
+        | {"named queries", "parameters", "patterns", "queries", "reads", "returned types"}
+        | {"SQL functions", "time zone", "types", "variables", "whole filter"}
+        | {INPUT, OUTPUT, TOLD_APART}
     )
     | _BY_NAME
 )

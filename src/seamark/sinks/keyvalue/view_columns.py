@@ -131,12 +131,13 @@ def _rank(schema: StructType, name: str) -> Column:
 
 def _milliseconds(schema: StructType, name: str) -> Column:
     from pyspark.sql import functions as f
-    from pyspark.sql.types import LongType, StructType
+    from pyspark.sql.types import LongType, StructType, TimestampType
 
     column, kind = _column(_path(schema, name)), _type_of(schema, name, "expire")
     if isinstance(kind, StructType):
         column, kind = column["end"], _end_of_window(kind)
-    return column if isinstance(kind, LongType) else f.unix_millis(column.cast("timestamp"))
+    # what 'timestamp' means depends on spark.sql.timestampType
+    return column if isinstance(kind, LongType) else f.unix_millis(column.cast(TimestampType()))
 
 
 def _end_of_window(kind: DataType) -> DataType:

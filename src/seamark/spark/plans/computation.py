@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from seamark.spark.plans.definitions import MOST, Definitions, Text, shortened, span
+from seamark.spark.plans.definitions import MOST, Definitions, Text, shortened
 from seamark.spark.plans.equal_operators import Place, tell_equal_apart
 from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.join_filters import nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
 from seamark.spark.plans.read_types import keeps_columns
+from seamark.spark.plans.time_windows import span
 from seamark.spark.plans.trees import class_name, each
 
 FORM: Final = 1
@@ -56,7 +57,9 @@ def operators_of(
             parts = _parts(node, read, definitions)
             operators.append({"operator": kind, **parts, **definitions.hidden()})
             if class_name(node) == "Join":
-                operators[-1]["filter"] = shortened(filters or "none")
+                operators[-1]["filter"] = shortened(filters.texts or "none")
+                if filters.whole:
+                    operators[-1]["whole filter"] = shortened(filters.whole)
             places.append(Place(number, node, operators[-1]))
             columns[number] = read
     several = _tell_apart(places, definitions)

@@ -5,10 +5,6 @@ at a setting of the session, and has random ids and the options of sources in it
 expression has none of that, and has not changed from Spark 4.0 to 4.3. It names columns without
 saying what they are, so each name that was computed gets its definition: ``sum(w) [w: (v + 1)]``.
 
-In an analysed plan ``window(t, '20 seconds')`` is arithmetic on microseconds. The length, the slide
-and the offset are constants of it, at places that have not changed from Spark 4.0 to 4.3. They are
-read back, so that a window is described as the user wrote it.
-
 Tests: ``tests/spark/test_computation.py``.
 """
 
@@ -17,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from seamark._redaction import redacted
 from seamark.spark.plans.hidden_parameters import (
+    body_of,
     fields_of,
     groupings_of,
     parameters_of,
@@ -29,7 +25,9 @@ from seamark.spark.plans.hidden_parameters import (
     variables_of,
     zone_of,
 )
-from seamark.spark.plans.read_types import read_types
+from seamark.spark.plans.read_types import read_types, returned_type, told_type
+from seamark.spark.plans.recorded_sql import recorded_sql
+from seamark.spark.plans.time_windows import session_gap, time_column, time_window, window_text
 from seamark.spark.plans.trees import class_name, each
 
 LONGEST: Final = 200
@@ -37,34 +35,17 @@ LONGEST: Final = 200
 MOST: Final = 40
 """Keys, functions or inputs of one operator that are listed; of more there is a digest."""
 
-_SEEDED: Final = re.compile(r"\b(randn?|uuid)\(-?\d+L?\)")
-_LAST_SEED: Final = re.compile(r"\b((?:shuffle|uniform|randstr)\([^()]*), -?\d+L?\)")
-_OUTER: Final = re.compile(r"\bouter\(([^()]*)#\d+L?\)")
-_CIPHER: Final = re.compile(r"\b(?:try_)?(?:aes_|hmac|encrypt|decrypt)\w*\(", re.IGNORECASE)
-_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'")
-
 
 Text = str | dict[str, str]
 """An expression in words; a time window in its parts."""
 Notes = dict[tuple[str, str], None]
 """What words leave out, in order: parts with their texts."""
 _PARTS: Final = (
-    *("fields", "grouping sets", "inputs", "lookups", "parameters", "patterns", "queries"),
-    *("time zone", "types", "variables"),
+    *("expanded", "fields", "grouping sets", "hidden texts", "inputs", "lookups", "named queries"),
+    *("parameters", "patterns", "queries", "returned types", "SQL functions", "time zone"),
+    *("types", "variables"),
 )
 _QUERIES: Final = frozenset({"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"})
-_SLIDE: Final = re.compile(r"- (?P<offset>-?\d+)L\) % (?P<slide>\d+)L\)")
-_LENGTH: Final = re.compile(r"\+ (?P<length>\d+)L\)+$")
-_GAP: Final = re.compile(r"'end', .* \+ CAST\('(?P<gap>[^']+)' AS INTERVAL\)( AS \w+)?\)+$")
-_UNITS: Final = (
-    (604_800_000_000, "weeks"),
-    (86_400_000_000, "days"),
-    (3_600_000_000, "hours"),
-    (60_000_000, "minutes"),
-    (1_000_000, "seconds"),
-    (1_000, "milliseconds"),
-    (1, "microseconds"),
-)
 
 
 class Definitions:
@@ -72,6 +53,7 @@ class Definitions:
 
     def __init__(self, plan: Any, name_of: Callable[[Any], str]) -> None:
         """``name_of`` names a leaf of the plan: a source, a table."""
+        self._plan = plan
         self._leaves = list(each(plan.collectLeaves()))
         self._name_of = name_of
         self._known: dict[int, str] = {}
@@ -155,8 +137,21 @@ class Definitions:
             return shortened(defined[int(expression.exprId().id())][1])
         names = Counter(name for name, _ in defined.values())
         definitions = [f"{n}: {what}" for n, what in defined.values() if what != n or names[n] > 1]
-        sql = _harmless(sql)
+        sql, mark = recorded_sql(sql)
+        if mark:
+            self._found["hidden texts", f"{sql} {mark}"] = None
         return shortened(f"{sql} [{', '.join(definitions)}]" if definitions else sql)
+
+    def whole(self, expression: Any, below: Any) -> str:
+        """An expression, and what its words leave out, in one text."""
+        return self._with_notes(lambda: self.text(expression, below))
+
+    def _with_notes(self, tell: Callable[[], str]) -> str:
+        around, self._found = self._found, {}
+        text = tell()
+        notes = sorted(map(" ".join, self._found))
+        self._found = around
+        return "; ".join([text, *notes])
 
     def _definition(self, attribute: Any, below: Any) -> str:
         number = int(attribute.exprId().id())
@@ -179,6 +174,8 @@ class Definitions:
             ("time zone", zone_of(expression, kind)),
             ("patterns", patterns_of(expression, kind)),
             ("fields", fields_of(expression, kind)),
+            ("returned types", returned_type(expression, kind)),
+            ("SQL functions", body_of(expression, kind)),
             ("queries", self._query(expression.plan()) if kind in _QUERIES else None),
         ):
             if told is not None:
@@ -220,6 +217,8 @@ class Definitions:
                     self._note_lookup(node)
                 return self._defined(attribute, child)
         if not children:
+            if kind == "CTERelationRef":
+                self._note_named_query(attribute, node)
             return self._column(attribute, str(attribute.name()))
         return self._made_in(attribute, node, children)
 
@@ -236,6 +235,7 @@ class Definitions:
             expression = node.projections().head().apply(place)
             if groupings := groupings_of(node, place):
                 self._found["grouping sets", groupings] = None
+            self._note_expanded(node, place)
             return self._alias(attribute, expression, children[0])
         if kind == "Generate":
             if int(node.generatorOutput().size()) > 1:
@@ -248,7 +248,30 @@ class Definitions:
         else:  # a function of whole rows
             self.note_inputs(children)
         python = [e for e in each(node.expressions()) if class_name(e).startswith("Python")]
-        return f"{str(python[0].sql()).split('(')[0] if python else kind}.{name}"
+        text = f"{str(python[0].sql()).split('(')[0] if python else kind}.{name}"
+        if python and (returned := told_type(attribute)):
+            self._found["returned types", f"{text} {returned}"] = None
+        return text
+
+    def _note_expanded(self, expand: Any, place: int) -> None:
+        """Note what a column of a row is that becomes several, unless it is the same in each."""
+        columns = [projection.apply(place) for projection in each(expand.projections())]
+        if time_window(str(columns[0].sql())) is not None:
+            return  # windows that overlap are told as one
+        told = [self.whole(c, expand.child()) for c in columns if class_name(c) != "Literal"]
+        if told and (len({*told}) > 1 or class_name(columns[0]) == "Literal"):
+            self._found["expanded", ", ".join(told)] = None
+
+    def _note_named_query(self, attribute: Any, leaf: Any) -> None:
+        """Note what a query with a name makes a column of."""
+        number = int(leaf.cteId())
+        for query in _named_queries(self._plan):
+            if int(query.id()) == number:
+                plan = query.child()
+                column = plan.output().apply(_place(attribute, leaf.output()))
+                # it may have the number of the column that is being defined
+                text = self._with_notes(lambda: self._defined(column, plan))  # noqa: B023
+                self._found["named queries", f"{attribute.name()}: {text}"] = None
 
     def note_inputs(self, plans: Iterable[Any]) -> None:
         """Note every column of some plans: a function that gets whole rows may use any of them."""
@@ -256,8 +279,7 @@ class Definitions:
             for column in each(plan.output()):
                 around, self._found = self._found, {}
                 what = [self._definition(column, plan), *map(" ".join, self._found)]
-                kind = str(column.dataType().catalogString())
-                what += [] if "struct<" in kind else [kind]  # another field does no harm
+                what += [kind] if (kind := told_type(column)) else []
                 self._found = around | {("inputs", f"{column.name()}: {', '.join(what)}"): None}
 
     def _column(self, attribute: Any, name: str) -> str:
@@ -287,7 +309,7 @@ class Definitions:
             text = self.text(inner, below)
             self._made_by[number] = self._class_behind(inner)
             return text
-        column = {"of": self.text(_time_column(inner), below)}
+        column = {"of": self.text(time_column(inner), below)}
         if window is not None:
             parts = {"window": "time", **column, **window}
         else:
@@ -322,13 +344,11 @@ def shortened(text: str) -> str:
     return f"{text[: LONGEST - 20]}… {digest}"
 
 
-def _harmless(sql: str) -> str:
-    """The SQL without what differs at every start, and without keys that it may hold."""
-    sql = _LAST_SEED.sub(r"\1)", _SEEDED.sub(r"\1()", sql))
-    sql = _OUTER.sub(r"outer(\1)", sql)
-    if _CIPHER.search(sql):
-        sql = _QUOTED.sub("'***'", sql)
-    return redacted(sql)
+def _named_queries(plan: Any) -> Iterator[Any]:
+    if class_name(plan) == "WithCTE":
+        yield from each(plan.cteDefs())
+    for child in each(plan.children()):
+        yield from _named_queries(child)
 
 
 def _place(attribute: Any, output: Any) -> int:
@@ -343,53 +363,3 @@ def _unqualified(sql: str, written: str, name: str) -> str:
     if plain == written:
         return sql
     return re.sub(rf"(?<![\w.`]){re.escape(written)}(?![\w`])", lambda _: plain, sql)
-
-
-def _time_column(window: Any) -> Any:
-    """The expression that a window was made over: what is converted to microseconds first."""
-    node, column = window.children().apply(1), None
-    while True:
-        if class_name(node) == "PreciseTimestampConversion":
-            column = node
-        children = node.children()
-        if children.isEmpty():
-            break
-        node = children.head()
-    return column.child() if column is not None else window
-
-
-def time_window(sql: str) -> dict[str, str] | None:
-    """Length, slide and offset of a time window, or None when the text is not that of one."""
-    if not sql.startswith("named_struct('start', "):
-        return None
-    slide, length = _SLIDE.search(sql), _LENGTH.search(sql)
-    if slide is None or length is None:
-        return None
-    window = {"length": span(int(length["length"])), "slide": span(int(slide["slide"]))}
-    if offset := int(slide["offset"]):
-        window["offset"] = span(offset)
-    return window
-
-
-def session_gap(sql: str) -> str | None:
-    """The gap of a session window, or None when it is not a constant."""
-    if not sql.startswith("named_struct('start', "):
-        return None
-    match = _GAP.search(sql)
-    return None if match is None else match["gap"]
-
-
-def window_text(parts: Mapping[str, str]) -> str:
-    """A time window in one line: ``window(t, length 20 seconds, slide 5 seconds)``."""
-    rest = [f"{name} {value}" for name, value in parts.items() if name not in ("window", "of")]
-    name = "session_window" if parts.get("window") == "session" else "window"
-    return f"{name}({', '.join([parts.get('of', ''), *rest])})"
-
-
-def span(microseconds: int) -> str:
-    """A length of time in the largest unit that divides it: ``90 seconds``, ``1 minute``."""
-    if not microseconds:
-        return "0 seconds"
-    size, unit = next(pair for pair in _UNITS if microseconds % pair[0] == 0)
-    count = microseconds // size
-    return f"{count} {unit[:-1] if abs(count) == 1 else unit}"

@@ -16,6 +16,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 
 from seamark._redaction import redacted
+from seamark.spark.plans.recorded_sql import recorded_sql
 from seamark.spark.plans.trees import class_name, each
 
 _PARSED: Final = frozenset({"JsonToStructs", "CsvToStructs", "XmlToStructs"})
@@ -70,6 +71,14 @@ def fields_of(node: Any, kind: str) -> str | None:
 def _changed_field(change: Any) -> str:
     verb = "without" if class_name(change) == "DropField" else "with"
     return f"{verb} {json.dumps(str(change.name()))}"
+
+
+def body_of(node: Any, kind: str) -> str | None:
+    """What a function computes that was written in SQL; None for any other expression."""
+    if kind != "SQLScalarFunction":
+        return None
+    body = " ".join(recorded_sql(str(node.child().sql()))).rstrip()
+    return f"{str(node.sql()).split('(')[0]}: {body}"
 
 
 def variables_of(node: Any, kind: str) -> str | None:

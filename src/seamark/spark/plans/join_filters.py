@@ -19,20 +19,30 @@ _PASSED: Final = frozenset({"SubqueryAlias", "EventTimeWatermark"})
 """Nodes that a filter is moved through as it is."""
 
 
+class Filters(NamedTuple):
+    """The filters that decide a join, in words; empty when there are none."""
+
+    texts: str = ""
+    whole: str = ""
+    """The same with what their SQL leaves out; empty when that is nothing."""
+
+
 class _Condition(NamedTuple):
     """One condition that rows have to meet further up."""
 
     text: str
+    whole: str
+    """The same with what its SQL leaves out, such as the time zone."""
     columns: frozenset[int]
     """The ids of the columns that it is about."""
 
 
 def nodes_with_filters(
     plan: Any, definitions: Definitions, above: tuple[_Condition, ...] = ()
-) -> Iterator[tuple[Any, str]]:
+) -> Iterator[tuple[Any, Filters]]:
     """A plan and everything below it, parents first, each join with the filters that decide it."""
     kind = class_name(plan)
-    yield plan, _deciding(plan, above) if kind == "Join" else ""
+    yield plan, _deciding(plan, above) if kind == "Join" else Filters()
     if kind == "Filter":
         above += tuple(_split(plan.condition(), plan, definitions))
     elif kind == "Project":
@@ -45,10 +55,13 @@ def nodes_with_filters(
         yield from nodes_with_filters(child, definitions, reach)
 
 
-def _deciding(join: Any, above: tuple[_Condition, ...]) -> str:
+def _deciding(join: Any, above: tuple[_Condition, ...]) -> Filters:
     left, right = (_ids(side.output()) for side in each(join.children()))
     kind = str(join.joinType().sql())
-    return " AND ".join(sorted({c.text for c in above if _decides(kind, c.columns, left, right)}))
+    deciding = [c for c in above if _decides(kind, c.columns, left, right)]
+    texts = " AND ".join(sorted({c.text for c in deciding}))
+    whole = " AND ".join(sorted({c.whole for c in deciding}))
+    return Filters(texts, whole if whole != texts else "")
 
 
 def _decides(
@@ -68,8 +81,8 @@ def _split(condition: Any, node: Any, definitions: Definitions) -> Iterator[_Con
         for side in each(condition.children()):
             yield from _split(side, node, definitions)
     else:
-        text = definitions.text(condition, node)
-        yield _Condition(text, _ids(condition.references()))
+        text, whole = definitions.text(condition, node), definitions.whole(condition, node)
+        yield _Condition(text, whole, _ids(condition.references()))
 
 
 def _below_project(condition: _Condition, project: Any) -> _Condition:

@@ -30,6 +30,8 @@ _TYPED: Final = frozenset(
     | {"XmlToStructs"}
 )
 """Where a type comes from that nothing in the SQL decides."""
+_CHOSEN: Final = frozenset({"MakeTimestamp", "ParseToTimestamp", "PythonUDF", "ScalaUDF"})
+"""Whose type is chosen where it is declared, or by ``spark.sql.timestampType``."""
 _OF_ANY_TYPE: Final = frozenset({"IsNotNull", "IsNull", "Size"})
 _LAMBDA: Final = "LambdaFunction"
 
@@ -37,6 +39,22 @@ _LAMBDA: Final = "LambdaFunction"
 def read_types(expression: Any) -> Iterator[str]:
     """What an expression reads, each with its type. What itself is, its reader tells."""
     yield from _read(expression, is_whole=False)
+
+
+def returned_type(node: Any, kind: str) -> str | None:
+    """The type of a function's result where its SQL leaves that open; None for any other.
+
+    It decides the values: what a Python function returns is null where it is of another type.
+    """
+    if kind not in _CHOSEN or not (told := told_type(node)):
+        return None
+    return f"{_name(node, kind)} {told}"
+
+
+def told_type(value: Any) -> str:
+    """The type of a column or expression; empty for a struct, where another field does no harm."""
+    kind = str(value.dataType().catalogString())
+    return "" if "struct<" in kind else kind
 
 
 def keeps_columns(function: Any) -> bool:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from seamark.spark.plans.definitions import Definitions, span
+from seamark.spark.plans.definitions import Definitions
 from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.plan import delay_ms
 from seamark.spark.plans.static_tables import place_of
+from seamark.spark.plans.time_windows import span
 from seamark.spark.plans.trees import class_name, each
 
 SAME_ROWS: Final = frozenset(
