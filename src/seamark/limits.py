@@ -239,6 +239,10 @@ TRIED_ROW: Final = 16
 """What the rows of these targets may unpack to: as much as that, or as many times their files. Each
 row counts as no less than the third: Spark keeps an empty one in so many bytes."""
 
+UNTRIED_SECONDS: Final = 20
+"""How long by the clock Spark may read some files of which that process cannot tell what they take,
+and one more second for each of :data:`TRIED_BYTES_PER_SECOND_BY_THE_CLOCK`."""
+
 DEEPEST_TYPE: Final = 16
 MOST_TYPES: Final = 5_000
 """How deeply the types of an output's columns may lie inside each other, and how many there may be,
@@ -309,6 +313,11 @@ def largest_table_text(stored: int) -> int:
 def most_tried(stored: int) -> int:
     """How many bytes the rows of targets that only a store names may unpack to."""
     return max(TRIED_FLOOR, TRIED_RATIO * stored)
+
+
+def job_seconds(stored: int) -> int:
+    """How long by the clock Spark may read files of which nobody knows what they take."""
+    return UNTRIED_SECONDS + stored // TRIED_BYTES_PER_SECOND_BY_THE_CLOCK
 
 
 def checkpoint_seconds(stored: int) -> int:

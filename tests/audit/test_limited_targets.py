@@ -342,6 +342,19 @@ def test_the_rows_of_usual_files_are_within_the_limits(tmp_path: Path) -> None:
         targets.require(name)
 
 
+def test_what_a_file_takes_that_only_spark_can_read_is_not_known(tmp_path: Path) -> None:
+    """Java takes any name for a time zone; the other library reads no such column."""
+    times = pa.array([[{"t": 0}]], pa.list_(pa.struct([("t", pa.timestamp("us"))])))
+    odd = folder_at(tmp_path / "odd", "part-0.orc")
+    orc.write_table(pa.table({"v": times, "n": [1]}), odd, compression="uncompressed")
+    odd.write_bytes(odd.read_bytes().replace(b"GMT", b"ZZZ"))
+    orc.write_table(pa.table({"n": [1]}), folder_at(tmp_path / "usual", "part-0.orc"))
+    folder_at(tmp_path / "broken", "part-0.orc").write_bytes(b"no rows")
+    tried = {folder.name: files_of(folder, "orc") for folder in tmp_path.iterdir()}
+    targets = LimitedTargets(tried)
+    assert {name for name in [*tried, "named"] if targets.is_sure(name)} == {"usual", "named"}
+
+
 def test_all_that_a_file_unpacks_to_is_counted(tmp_path: Path) -> None:
     text = b'{"n":1}\n' * 1000
     for name, data in {

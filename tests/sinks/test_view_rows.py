@@ -5,14 +5,19 @@ from __future__ import annotations
 import datetime
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from seamark.errors import DamageError, RefusedError
 from seamark.progress import open_progress
-from seamark.sinks.keyvalue.view_rows import Rows, load_rows
+from seamark.sinks.keyvalue import view_rows
+from seamark.sinks.keyvalue.view_columns import KEY, VALUE
+from seamark.sinks.keyvalue.view_rows import NoRoom, Rows, load_rows
 from tests.sinks.support.views import HandWrittenView, Row, World, lines, told
 
 
@@ -21,6 +26,28 @@ def staged(tmp_path: Path, *rows: Row, watermark: int | None = None, **options: 
     folder = tmp_path / f"staged-{len(list(tmp_path.iterdir()))}"
     HandWrittenView(f"rocksdb://{tmp_path}/view", **options)._write(lines(*rows), str(folder))
     return load_rows(str(folder), watermark)
+
+
+def test_an_epoch_that_is_too_large_is_read_only_as_far_as_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = pa.array([b"%d" % n for n in range(10_000)])
+    pq.write_table(
+        pa.table({KEY: keys, VALUE: pa.repeat(b"v" * 1000, 10_000)}), tmp_path / "a.parquet"
+    )
+    held: list[int] = []
+
+    def counted(folder: str) -> Iterator[pa.RecordBatch]:
+        for batch in batches(folder):
+            held.append(batch.nbytes)
+            yield batch
+
+    batches = view_rows._batches
+    monkeypatch.setattr(view_rows, "_batches", counted)
+    with pytest.raises(NoRoom):
+        load_rows(str(tmp_path), most=2_000_000)
+    assert sum(held) < 3_000_000
+    assert len(load_rows(str(tmp_path), most=20_000_000).upserts) == 10_000
 
 
 def kept(rows: Rows) -> dict[str, Row]:

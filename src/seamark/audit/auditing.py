@@ -286,8 +286,13 @@ class _Reading:
                 from seamark.audit.files import read_files
 
                 self._limited.require(history.sink)
-                is_named = given is not None
-                return read_files(self._spark(), moved, is_named=is_named, folders=self._folders)
+                return read_files(
+                    self._spark(),
+                    moved,
+                    is_named=given is not None,
+                    folders=self._folders,
+                    is_limited=not self._limited.is_sure(history.sink),
+                )
             case "delta":
                 from seamark.audit.delta import read_delta
 

@@ -17,10 +17,11 @@ from seamark._common.retry import TRIES
 from seamark.audit.declared_rows import as_declared, declared_schema
 from seamark.audit.epoch_listing import EpochListing, SharedFolders
 from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.limited_jobs import limited_jobs
 from seamark.audit.limited_targets import option_naming
 from seamark.audit.type_texts import has_too_many_types
 from seamark.audit.verdicts import Shown, verdict_of
-from seamark.errors import DamageError
+from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.epoch_folder import find_damage, folder_name, read_record, require_only_files
 from seamark.sinks.epoch_ranges import (
     all_epochs,
@@ -67,8 +68,11 @@ def read_files(
     *,
     is_named: bool,
     folders: SharedFolders | None = None,
+    is_limited: bool = False,
 ) -> Iterator[Shown]:
     """What the folder shows of each epoch that the checkpoints know, and of older ones together.
+
+    Spark is given some time only if ``is_limited``: nobody knows what its files take to read.
 
     A server of HDFS is only asked if the user has named it (``is_named``): the one in a checkpoint
     may be anybody's. A URL without a server means that of the user's own settings.
@@ -83,7 +87,7 @@ def read_files(
         return
     folder = (folders or SharedFolders()).at(history.target, partial(_listed, history.target))
     listing = folder.listing()
-    reader = _FolderReader(spark, listing.path, history)
+    reader = _FolderReader(spark, listing.path, history, is_limited=is_limited)
     reader = folder.reader(reader.key, reader)
     for _ in range(TRIES):
         before = reader.jobs
@@ -269,7 +273,9 @@ class _UnreadableTypes(Exception):
 class _FolderReader:
     """Reads the folders of epochs by Spark."""
 
-    def __init__(self, spark: SparkSession, path: str, history: SinkHistory) -> None:
+    def __init__(
+        self, spark: SparkSession, path: str, history: SinkHistory, *, is_limited: bool
+    ) -> None:
         self._spark = spark
         self._path = path
         self._schema = declared_schema(history.columns)
@@ -284,7 +290,9 @@ class _FolderReader:
             readable = _readable_in_json(self._schema)
             self.is_counting = readable != self._schema
             self._schema = readable
-        self.key = (self._format, history.columns, repr(sorted(self._options.items())))
+        self._option = f"{option_naming(history.sink)}…" if is_limited else None
+        texts = repr(sorted(self._options.items()))
+        self.key = (self._format, history.columns, texts, is_limited)
         """The same for sinks whose rows are read in the same way."""
         self.jobs = 0
         self._known: dict[tuple[str, object], RowDigest | str] = {}
@@ -324,8 +332,12 @@ class _FolderReader:
 
     def _some(self, folders: Mapping[int, str]) -> dict[int, RowDigest | str]:
         self.jobs += 1
+        places = list(folders.values())
         try:
-            return dict(digests_by(self._rows(list(folders.values())), _EPOCH))
+            with limited_jobs(self._spark, places, self._path, self._option):
+                return dict(digests_by(self._rows(places), _EPOCH))
+        except StoreUnavailableError:
+            raise
         except DamageError as error:
             problem = str(error)
         except Exception as error:

@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,8 @@ from seamark._common.limited_process import limit_this_process
 from seamark.audit.tried_rows import TriedRows, left_to_the_audit
 from seamark.errors import StoreUnavailableError
 from seamark.table_formats.limited_answers import LimitedAnswers, read_questions
+
+_TRIED: Final = "tried"
 
 
 def option_naming(sink: str) -> str:
@@ -66,6 +69,15 @@ class LimitedTargets:
             f"the {noun} of sink {sink!r}", target.place, advice, StoreUnavailableError
         )
 
+    def is_sure(self, sink: str) -> bool:
+        """Whether it is known what reading the target takes: not if some of it cannot be read here.
+
+        What other programs make of such a file nobody knows. A target that is not tried, because
+        the user has named it, has no limits.
+        """
+        target = self._targets.get(sink)
+        return target is None or self._answers.get(target.key) == _TRIED.encode()
+
     @cached_property
     def _answers(self) -> LimitedAnswers:
         return LimitedAnswers(__name__, {each.key: each for each in self._targets.values()})
@@ -75,15 +87,18 @@ Reader = Callable[[TriedTarget, TriedRows], None]
 
 
 def main() -> None:
-    """Try the targets at standard input, and print a line for each that does not take too much."""
+    """Try the targets at standard input, and print a line for each that does not take too much:
+    whether all of it could be read."""
     patience, asked = read_questions(TriedTarget)
     readers = {kind: _reader_of(kind) for kind in sorted({target.kind for target in asked})}
     limit_this_process(limits.TABLE_MEMORY, limits.TABLE_SECONDS, patience)
     rows = TriedRows(patience)
     for target in asked:
+        rows.is_sure, is_whole = True, False
         with left_to_the_audit():
             readers[target.kind](target, rows)
-        sys.stdout.write("tried\n")
+            is_whole = True
+        sys.stdout.write(f"{_TRIED if is_whole and rows.is_sure else 'not sure'}\n")
         sys.stdout.flush()
 
 

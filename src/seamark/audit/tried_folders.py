@@ -129,14 +129,21 @@ def _orc(path: str) -> Iterator[int]:
 def _by_columns(
     names: list[str], read: Callable[[list[str]], Iterator[pa.RecordBatch]]
 ) -> Iterator[int]:
-    """Sizes of rows, of one column after the other.
+    """Sizes of rows, of one column after the other; at the end the error that one of them has met.
 
     Spark reads only those that were declared, and no damage of another one ends that.
     """
+    failed: Exception | None = None
     for name in dict.fromkeys(names):
         with left_to_the_audit():
-            for batch in read([name]):
-                yield batch.nbytes
+            try:
+                for batch in read([name]):
+                    yield batch.nbytes
+            except Exception as error:
+                failed = error
+                raise
+    if failed is not None:
+        raise failed
 
 
 def _gzip(path: str) -> Iterator[int]:

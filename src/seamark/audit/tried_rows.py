@@ -46,19 +46,22 @@ class TriedRows:
         self._patience = patience
         self._seen: set[str] = set()
         self._stored = self._largest = self._unpacked = 0
+        self.is_sure = True
+        """Whether all files could be read."""
         self._began = time.process_time(), time.monotonic()
 
     def read(self, file: str, size: int, pieces: Callable[[], Iterable[int]]) -> None:
         """Read a file of that size; ``pieces`` gives the sizes of what it unpacks to, on the way.
 
         :class:`MemoryError` when that is more than :mod:`seamark.limits` allows. A file that cannot
-        be read is left to the audit.
+        be read is left to the audit, which is then not :attr:`sure <is_sure>` what it meets.
         """
         if file not in self._seen:
             self._seen.add(file)
             self._stored += size
             self._largest = max(self._largest, size)
             self._raise_limits()
+        was_sure, self.is_sure = self.is_sure, False
         with left_to_the_audit():
             for piece in pieces():
                 self._unpacked += piece
@@ -66,6 +69,7 @@ class TriedRows:
                     raise MemoryError(
                         f"{self._stored} bytes of files unpack to more than {self._unpacked}"
                     )
+            self.is_sure = was_sure
 
     def _raise_limits(self) -> None:
         """Allow what the files that were read until now, and this one, may take together."""

@@ -38,7 +38,7 @@ from seamark.sinks.keyvalue.view import (
     receipt_of_epoch,
 )
 from seamark.sinks.keyvalue.view_columns import Shape
-from seamark.sinks.keyvalue.view_rows import Rows, load_rows
+from seamark.sinks.keyvalue.view_rows import NoRoom, Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging
 from seamark.sinks.keyvalue.view_store import is_redis
 from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter
@@ -183,8 +183,11 @@ class KeyValueSink(Sink):
             replace=self._replace,
         )
         digest = self._staging.seal(staged)
-        rows = load_rows(self._staging.folder(self._attempt, epoch.number), epoch.watermark)
-        self._require_room(rows, epoch)
+        folder = self._staging.folder(self._attempt, epoch.number)
+        try:
+            rows = load_rows(folder, epoch.watermark, self._limit if self._view.is_redis else None)
+        except NoRoom:
+            raise self._no_room(epoch) from None
         self._loaded = (staged, rows)
         return {
             "sink": epoch.sink,
@@ -199,16 +202,15 @@ class KeyValueSink(Sink):
             "after": msgspec.to_builtins(staged.after),
         }
 
-    def _require_room(self, rows: Rows, epoch: Epoch) -> None:
-        if self._view.is_redis and rows.size > self._limit:
-            raise RefusedError(
-                f"epoch {epoch.number} has {rows.size} bytes, and Redis takes an epoch in one "
-                f"transaction of at most {self._limit} (max_epoch_bytes)",
-                where=self._view.shown,
-                hint="The planned epoch runs again unchanged: raise max_epoch_bytes if the server "
-                "has the memory. Then make epochs smaller (maxFilesPerTrigger, "
-                "maxOffsetsPerTrigger), or use RocksDB.",
-            )
+    def _no_room(self, epoch: Epoch) -> RefusedError:
+        return RefusedError(
+            f"epoch {epoch.number} has more bytes than Redis takes in one transaction: at most "
+            f"{self._limit} (max_epoch_bytes)",
+            where=self._view.shown,
+            hint="The planned epoch runs again unchanged: raise max_epoch_bytes if the server "
+            "has the memory. Then make epochs smaller (maxFilesPerTrigger, "
+            "maxOffsetsPerTrigger), or use RocksDB.",
+        )
 
     def commit(self, committable: Committable) -> None:
         prepared = identity_in(committable, PreparedView)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
 from seamark.sinks.keyvalue.view_columns import DELETED, KEY, RANK, TIME, VALUE
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_AT_ONCE: Final = 1 << 9
+"""Rows that are read at once: a small file may hold very long values."""
 
 
 @dataclass(frozen=True)
@@ -24,24 +28,22 @@ class Rows:
     size: int = 0
 
 
-def load_rows(folder: str, watermark: int | None = None) -> Rows:
+class NoRoom(Exception):
+    """The rows have more bytes than they may. Not all of them were read."""
+
+
+def load_rows(folder: str, watermark: int | None = None, most: int | None = None) -> Rows:
     """Read what was staged in a folder. :class:`RefusedError` when it cannot become a view.
 
-    Rows that come too late are left out first: none of them may decide about a key.
+    Rows that come too late are left out first: none of them may decide about a key. Keys and values
+    of more than ``most`` bytes are not held in memory: :class:`NoRoom`.
     """
-    table = _table(folder)
+    table = _table(folder, watermark, most)
     if table is None or table.num_rows == 0:
         return Rows()
-    if table[KEY].null_count:
-        raise RefusedError(
-            f"{table[KEY].null_count} rows have no key: a column of it is null",
-            hint="Leave them out with where(), or give them one with coalesce().",
-        )
-    if watermark is not None and TIME in table.column_names:
-        table = _without_late(table, watermark)
     keys = table[KEY].to_pylist()
     values = table[VALUE].to_pylist()
-    size = table[KEY].nbytes + table[VALUE].nbytes
+    size = _size(table)
     deleted = table[DELETED].to_pylist() if DELETED in table.column_names else None
     times = table[TIME].to_pylist() if TIME in table.column_names else None
     upserts = dict(zip(keys, values, strict=True))
@@ -59,22 +61,46 @@ def load_rows(folder: str, watermark: int | None = None) -> Rows:
     )
 
 
-def _table(folder: str) -> pa.Table | None:
+def _table(folder: str, watermark: int | None, most: int | None) -> pa.Table | None:
     import pyarrow as pa
-    from pyarrow import parquet
 
-    names = sorted(name for name in os.listdir(folder) if name.endswith(".parquet"))
-    if not names:
-        return None
-    return pa.concat_tables([parquet.read_table(f"{folder}/{name}") for name in names])
+    tables: list[pa.Table] = []
+    size = without_key = 0
+    for batch in _batches(folder):
+        without_key += batch[KEY].null_count
+        rows = pa.Table.from_batches([_without_late(batch, watermark)])
+        size += _size(rows)
+        if most is not None and size > most:
+            raise NoRoom
+        tables.append(rows)
+    if without_key:
+        raise RefusedError(
+            f"{without_key} rows have no key: a column of it is null",
+            hint="Leave them out with where(), or give them one with coalesce().",
+        )
+    return pa.concat_tables(tables) if tables else None
 
 
-def _without_late(table: pa.Table, watermark: int) -> pa.Table:
+def _batches(folder: str) -> Iterator[pa.RecordBatch]:
+    from pyarrow.parquet import ParquetFile
+
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(".parquet")):
+        with ParquetFile(f"{folder}/{name}") as file:
+            yield from file.iter_batches(_AT_ONCE)
+
+
+def _size(rows: pa.Table) -> int:
+    return int(rows[KEY].nbytes + rows[VALUE].nbytes)
+
+
+def _without_late(batch: pa.RecordBatch, watermark: int | None) -> pa.RecordBatch:
     from pyarrow import compute
 
-    times = table[TIME]
+    if watermark is None or TIME not in batch.schema.names:
+        return batch
+    times = batch[TIME]
     kept = compute.or_kleene(compute.is_null(times), compute.greater(times, watermark))
-    return table.filter(kept)
+    return batch.filter(kept)
 
 
 def _times(keys: list[bytes], times: list[int | None] | None) -> dict[bytes, int]:
