@@ -222,6 +222,16 @@ def test_a_damaged_epoch_is_not_merged_and_not_lost(path: Path) -> None:
     assert (path / "upto=000004/epoch=000001").is_dir()
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "_mine/notes.txt", "epoch=1/part-0"])
+def test_what_is_no_epoch_is_not_removed_with_a_merged_range(path: Path, name: str) -> None:
+    stray = path / "upto=000004" / name
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_text("mine")
+    with pytest.raises(RefusedError, match="which is no epoch and would be removed"):
+        HandRanged(path).merge(until=8)
+    assert stray.read_text() == "mine"
+
+
 def test_where_folders_cannot_be_exchanged_nothing_is_changed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -386,3 +386,20 @@ def test_an_epoch_that_somebody_is_aborting_is_never_published_in_part(
     assert sink.leftovers() == [committable["attempt"]]
     sink.abort(committable["attempt"])
     assert sink.leftovers() == []
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "notes"])
+def test_a_file_beside_what_was_taken_back_does_not_stop_a_rollback(
+    tmp_path: Path, name: str
+) -> None:
+    sink = HandWritten(tmp_path / "rows")
+    sink.open("trades", "bars", None)
+    for number in (1, 2):
+        sink.stage(frame([number]), epoch(number), f"a{number}")
+        sink.commit(sink.prepare())
+    stray = tmp_path / "rows/_seamark/unpublished" / name
+    stray.parent.mkdir()
+    stray.write_text("mine")
+    assert sink.unpublish_after(1) == [2]
+    assert rows_below(tmp_path / "rows") == [1]
+    assert stray.read_text() == "mine"

@@ -167,6 +167,15 @@ def test_a_checkpoint_of_long_ago_is_not_told_that_its_rows_are_gone(world: Worl
     assert world.epoch() == 70
 
 
+def test_a_view_whose_folder_is_gone_with_it_is_told_what_can_be_done(world: World) -> None:
+    last = world.run(range(1, 4))
+    world.empty()
+    shutil.rmtree(world.staging)
+    with pytest.raises(LineageError, match="the view shows nothing, and epoch 3") as refused:
+        world.handle().commit(last)
+    assert "start over" in (refused.value.hint or "")
+
+
 def test_a_view_that_was_away_for_some_epochs_is_not_gone_on_with(world: World) -> None:
     world.run(range(1, 4))
     sink = world.handle()

@@ -27,6 +27,7 @@ from seamark.sinks.contract import Receipt
 from seamark.sinks.epoch_folder import (
     EpochRecord,
     drop_litter,
+    epoch_of,
     find_damage,
     folder_name,
     read_record,
@@ -40,7 +41,7 @@ from seamark.sinks.epoch_ranges import (
     read_merged,
     write_merged,
 )
-from seamark.sinks.folders import is_there, make_durable_folder, remove_tree
+from seamark.sinks.folders import is_there, make_durable_folder, names_in, remove_tree
 
 _OURS: Final = "_seamark"
 _WORK: Final = f"{_OURS}/compacting"
@@ -79,7 +80,8 @@ def compact(path: str, until: int, merge: Merge, *, empty_files: bool) -> list[i
     """Merge each range whose epochs are all at most ``until`` and older than the newest one.
 
     Returns the last epoch of each range that was merged. :class:`DamageError` when an epoch is not
-    what its record says; nothing is changed then.
+    what its record says, and :class:`RefusedError` when something else is beside the epochs of a
+    range, which would be removed; that range is not changed then.
     """
     done = []
     with translate_os_errors("merging epochs of", path), lock_ranges(path):
@@ -106,6 +108,12 @@ def _closed(path: str, until: int) -> list[int]:
 
 def _looked_at(end: int, folder: str) -> ClosedRange | None:
     """The range with its records; None when there is nothing to merge."""
+    names = (name for name in names_in(folder) if not name.startswith("."))
+    if (stranger := next((name for name in names if epoch_of(name) is None), None)) is not None:
+        raise RefusedError(
+            f"{folder} holds {stranger!r}, which is no epoch and would be removed",
+            hint="The range was not merged. Move it away, then try again.",
+        )
     epochs = epochs_in(folder)
     records: dict[int, EpochRecord] = {}
     for number, where in epochs.items():

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from seamark._common.files import require_inside, sync_folder
+from seamark._common.files import require_inside, sync_folder, sync_folders
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.retry import TRIES
 from seamark.errors import DamageError, LineageError
@@ -36,6 +36,7 @@ from seamark.sinks.epoch_ranges import (
 )
 from seamark.sinks.folders import (
     is_there,
+    is_token,
     local_folder,
     lost_the_race,
     make_durable_folder,
@@ -235,8 +236,8 @@ def unpublish_after(path: str, epoch: int) -> list[int]:
         for folder, numbers in _later(path, epoch):
             _put_aside(path, folder, aside)
             taken += numbers
-        for timeline in names_in(aside):  # also for an earlier call that died before this step
-            sync_folder(f"{aside}/{timeline}")
+        # also for an earlier call that died before this step; another name is not ours
+        sync_folders(f"{aside}/{name}" for name in names_in(aside) if is_token(name))
         for above in (*ranges_in(path).values(), path):
             sync_if_there(above)
     return sorted(taken)

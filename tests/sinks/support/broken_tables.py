@@ -46,7 +46,7 @@ class InSteps(HandWrittenTable):
     def _run(self, prepared: Prepared, *only: int) -> None:
         """Some of the statements that move the rows: 0 inserts them, 1 drops the staging table."""
         with self._address.transaction() as connection:
-            statements = moving(self._staging, prepared)
+            statements = moving(self._staging, prepared, self._table)
             for number in only:
                 connection.execute(statements[number], {"tokens": prepared.tokens})
 
@@ -104,7 +104,7 @@ class NeverLooks(InSteps):
         with self._address.transaction() as connection:
             column = prepared.epoch_column
             self._ledger.enter(connection, _receipt(prepared), prepared.rows, column)
-            insertion = moving(self._staging, prepared)[0]
+            insertion = moving(self._staging, prepared, self._table)[0]
             connection.execute(insertion, {"tokens": prepared.tokens})
 
 

@@ -243,8 +243,8 @@ class ViewWriter(ViewStore):
     ) -> Step:
         """The first of the kept epochs that bring a view that fell behind up to the wanted one."""
         is_behind = now is None or now.epoch < prepared.epoch  # else no kept epoch leads on
-        if is_behind and now not in way:
-            folder = self._folder_of(prepared.version)
+        folder = self._staging.find(prepared.version) if is_behind else None
+        if folder is not None and now not in way:
             with _overtaken_without(folder):
                 staged = loaded[0] if loaded else self._staging.read(folder, prepared.step)
             self._require_prepared(staged, prepared)

@@ -38,6 +38,7 @@ _DEFAULTS: Final[Mapping[str, int | str]] = {
     "tcp_user_timeout": 120_000,
 }
 _SETTINGS: Final = """
+SET LOCAL search_path = pg_catalog;
 SELECT set_config(name, value, true) FROM (VALUES
     ('statement_timeout', '0'), ('transaction_timeout', '0'), ('lock_timeout', '0'),
     ('idle_in_transaction_session_timeout', '15s'), ('array_nulls', 'on'),
@@ -96,6 +97,9 @@ def connected(dsn: str) -> Iterator[Rows]:
 
     Settings of the server or of the user that would lose rows or stop halfway do not count. A
     session that hangs in its transaction is ended by the server, so that a successor can go on.
+
+    Functions and operators are PostgreSQL's own: others may have made some that fit a call better,
+    in a schema of the user's search path, and they would be run with the user's rights.
     """
     import psycopg
 
@@ -104,6 +108,17 @@ def connected(dsn: str) -> Iterator[Rows]:
         connection.read_only = False
         connection.execute(_SETTINGS)
         yield connection
+
+
+@contextmanager
+def in_own_path(connection: Rows) -> Iterator[None]:
+    """For statements on rows of the user's table: with the search path that the user has set.
+
+    Types such as ``citext``, triggers and checks may need it, as with any client.
+    """
+    connection.execute("SET LOCAL search_path TO DEFAULT")
+    yield
+    connection.execute("SET LOCAL search_path = pg_catalog")
 
 
 def with_values(statement: str, **parts: Composable) -> Composed:

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from seamark.errors import RefusedError
-from seamark.sinks.postgres.connections import connected, first_line
+from seamark.sinks.postgres.connections import connected, first_line, in_own_path
 from seamark.sinks.postgres.values import UnstorableTextError, as_csv
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def _task(
         try:
             with (
                 connected(dsn) as connection,
+                in_own_path(connection),
                 connection.cursor().copy(statement.encode()) as copying,
             ):
                 for batch in chain((first,), waiting):

@@ -1,5 +1,8 @@
 """Showing a staged epoch: the checks before it is decided, and the statements that move its rows.
 
+These run with the search path of the user, so functions and operators are named with their schema:
+others may have made some that fit better.
+
 Tests: ``tests/sinks/test_postgres_columns.py``.
 """
 
@@ -112,17 +115,17 @@ def require_staged(connection: Rows, staging: Staging, prepared: Prepared) -> No
 def check_staged(connection: Rows, table: Table, staging: Staging, prepared: Prepared) -> None:
     """:class:`RefusedError` when the staged rows could not be shown."""
     if prepared.keys:
-        _check_keys(connection, staging, prepared)
+        _check_keys(connection, table, staging, prepared)
     _check_indexes(connection, table, staging, prepared)
 
 
-def _check_keys(connection: Rows, staging: Staging, prepared: Prepared) -> None:
-    parts, tokens = _parts(staging, prepared), {"tokens": prepared.tokens}
+def _check_keys(connection: Rows, table: Table, staging: Staging, prepared: Prepared) -> None:
+    parts, tokens = _parts(staging, prepared, table), {"tokens": prepared.tokens}
     twice = connection.execute(
         with_values(
-            f"SELECT {{keys}} FROM {_OURS} AND ({{keys}}) IN"
-            f" (SELECT {{keys}} FROM {_OURS} GROUP BY {{keys}} HAVING count(*) > 1)"
-            " GROUP BY {keys} HAVING count(DISTINCT ROW({all})::text) > 1 LIMIT 1",
+            f"SELECT {{keys}} FROM {_OURS} AND ({{keys}}) {{equal}} ANY"
+            f" (SELECT {{keys}} FROM {_OURS} GROUP BY {{keys}} HAVING pg_catalog.count(*) > 1)"
+            " GROUP BY {keys} HAVING pg_catalog.count(DISTINCT ROW({all})::text) > 1 LIMIT 1",
             **parts,
         ),
         tokens,
@@ -155,9 +158,9 @@ def _check_indexes(connection: Rows, table: Table, staging: Staging, prepared: P
     computes = any(index.has_expressions for index in table.indexes)
     names = sorted({name for index in table.indexes for name in index.long_columns})
     if computes:
-        parts = _parts(staging, prepared)
+        parts = _parts(staging, prepared, table)
     elif names:
-        parts = _parts(staging, prepared, only=_long_rows(names))
+        parts = _parts(staging, prepared, table, only=_long_rows(names))
     else:
         return
     tokens = {"tokens": prepared.tokens}
@@ -187,13 +190,14 @@ def _check_indexes(connection: Rows, table: Table, staging: Staging, prepared: P
 def _long_rows(names: Sequence[str]) -> Composed:
     from psycopg.sql import SQL, Identifier, Literal
 
-    sizes = [SQL("coalesce(pg_column_size({}), 0)").format(Identifier(name)) for name in names]
+    size = SQL("coalesce(pg_catalog.pg_column_size({}), 0)")
+    sizes = [size.format(Identifier(name)) for name in names]
     return SQL("{} > {}").format(SQL(" + ").join(sizes), Literal(_LONG))
 
 
-def moving(staging: Staging, prepared: Prepared) -> list[Composed]:
+def moving(staging: Staging, prepared: Prepared, table: Table | None) -> list[Composed]:
     """The statements that show the rows; they take the parameter ``tokens``."""
-    parts = _parts(staging, prepared)
+    parts = _parts(staging, prepared, table)
     statements = [_insertion(prepared, parts), with_values("DROP TABLE {staging}", **parts)]
     if prepared.has_removals:
         delete = f"DELETE FROM {{target}} t USING {_OURS} AND {{same_key}} AND {{removed}}"
@@ -215,7 +219,7 @@ def _insertion(prepared: Prepared, parts: Mapping[str, Composable]) -> Composed:
 
 
 def _parts(
-    staging: Staging, prepared: Prepared, only: Composable | None = None
+    staging: Staging, prepared: Prepared, table: Table | None, only: Composable | None = None
 ) -> dict[str, Composable]:
     """What statements are put together from; ``only`` narrows the rows down."""
     from psycopg.sql import SQL, Identifier
@@ -223,6 +227,10 @@ def _parts(
     def joined(names: Sequence[str], each: str = "{0}", by: str = ", ") -> Composed:
         return SQL(by).join(SQL(each).format(Identifier(name)) for name in names)
 
+    columns = () if table is None else table.columns
+    # citext has an operator of its own, in whichever schema
+    of_extension = any(c.name in prepared.keys and c.type == "citext" for c in columns)
+    equal = "=" if table is None or of_extension else "OPERATOR(pg_catalog.=)"
     others = [name for name in prepared.columns if name not in prepared.keys]
     number = [prepared.epoch_column] if prepared.epoch_column else []
     removed = [REMOVED] if prepared.has_removals else []
@@ -233,7 +241,8 @@ def _parts(
         "all": joined([*prepared.columns, *removed]),
         "keys": joined(prepared.keys),
         "no_key": joined(prepared.keys, "{0} IS NULL", " OR "),
-        "same_key": joined(prepared.keys, "t.{0} = s.{0}", " AND "),
+        "same_key": joined(prepared.keys, f"t.{{0}} {equal} s.{{0}}", " AND "),
+        "equal": SQL(equal),
         "changes": joined(others, "{0} = EXCLUDED.{0}"),
         "removed": SQL("s.{}").format(Identifier(REMOVED)),
         "token": Identifier(TOKEN),

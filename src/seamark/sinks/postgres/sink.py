@@ -31,7 +31,7 @@ from seamark.sinks.contract import (
 from seamark.sinks.folders import check_token
 from seamark.sinks.postgres.catalog import Table, read_table, table_oid
 from seamark.sinks.postgres.columns import element_lengths, text_lengths
-from seamark.sinks.postgres.connections import TableAddress
+from seamark.sinks.postgres.connections import TableAddress, in_own_path
 from seamark.sinks.postgres.copying import Copied, copy_rows
 from seamark.sinks.postgres.history_checks import (
     another_table,
@@ -252,7 +252,8 @@ class PostgresSink(Sink):
         table = self._opened()
         with self._address.transaction() as connection:
             if staged.keys or table.indexes:
-                check_staged(connection, table, self._staging, staged)
+                with in_own_path(connection):
+                    check_staged(connection, table, self._staging, staged)
             self._staging.note_prepared(connection, staged.attempt, staged.digest)
         committable: Committable = msgspec.to_builtins(staged)
         return committable
@@ -291,8 +292,9 @@ class PostgresSink(Sink):
                 return
             staging = Staging(self._address, prepared.pipeline, prepared.sink)
             require_staged(connection, staging, prepared)
-            for statement in moving(staging, prepared):
-                connection.execute(statement, {"tokens": prepared.tokens})
+            with in_own_path(connection):
+                for statement in moving(staging, prepared, self._table):
+                    connection.execute(statement, {"tokens": prepared.tokens})
             # nobody can drop the table any more: it has rows of this transaction
             if self._table is not None and self._table.oid != table_oid(connection, self._address):
                 raise another_table(self._address, prepared.epoch)
@@ -358,7 +360,8 @@ class PostgresSink(Sink):
             taken = self._ledger.forget_after(connection, epoch)
             if taken:
                 table = read_table(connection, self._address)
-                self._staging.set_aside(connection, table, column, taken)
+                with in_own_path(connection):
+                    self._staging.set_aside(connection, table, column, taken)
         return taken
 
 
