@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from seamark import Pipeline, open_store
+from seamark.blobs.memory import MemoryBlobs
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.pipeline.recovery.adoption import begun_batches
 from seamark.pipeline.recovery.begun_batch import require_answered
+from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
 from seamark.sinks import ForeachBatchSink
 from seamark.sinks.contract import Description
+from seamark.store import CheckpointStore
+from seamark.store.layout import ObjectLayout
 from tests.pipeline.support.tables import Table, by_key, values_of
 
 if TYPE_CHECKING:
@@ -109,6 +115,21 @@ def test_a_query_without_a_finished_batch_is_told_to_finish_it(tmp_path: Path) -
 def test_another_answer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="adopt_begun must be 'run'"):
         Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old", adopt_begun="skip")
+
+
+def test_damaged_checkpoints_are_no_reason_to_adopt_a_query_once_more(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    store = CheckpointStore(blobs, ObjectLayout())
+    settings = SimpleNamespace(adopt_begun=None)
+    declared: Any = SimpleNamespace(
+        adopted=None, settings=settings, compiled=SimpleNamespace(outputs=[])
+    )
+    gone: Any = LocalCopy(str(tmp_path / "gone"))
+    changes = PipelineChanges(declared, store, gone, gone, lambda *_: nullcontext(lambda _: None))
+    with pytest.raises(RefusedError, match="no query that has committed a batch"):
+        changes.refuse_impossible(None)
+    blobs.create("manifests/manifest-000001.json", b"damaged")
+    changes.refuse_impossible(None)  # the start says that they are damaged
 
 
 @pytest.mark.warm

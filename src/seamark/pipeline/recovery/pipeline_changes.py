@@ -69,8 +69,9 @@ class PipelineChanges:
         """Refuse what cannot be done, by what Spark and the directory say; claims nothing."""
         newest = newest_checkpoint(self._store)
         if newest is None:
-            self.begun_by_adopted()
-            self._refuse_adoption()
+            if not self._store.list_ids():  # else the start says what has become of them
+                self.begun_by_adopted()
+                self._refuse_adoption()
         elif plan is not None:
             self._refuse_upgrade(newest, plan)
 
