@@ -18,7 +18,7 @@ from seamark.errors import InvalidInputError, RefusedError
 from seamark.pipeline.recovery.adoption import begun_batches
 from seamark.pipeline.recovery.begun_batch import require_answered
 from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
-from seamark.sinks import ForeachBatchSink
+from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.sinks.contract import Description
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
@@ -174,3 +174,35 @@ def test_rows_of_a_begun_batch_are_in_the_target_once(
     adopting().run()
     assert "leave adopt= in the program" in caplog.text  # there was nothing left to read
     assert table.values() == Counter(range(30))
+
+
+@pytest.mark.warm
+def test_a_reset_is_decided_only_when_the_query_can_be_adopted_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    read = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1)
+
+    def add(number: int) -> None:
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"v": number}))
+
+    def adopting(*columns: str) -> Pipeline:
+        options: Any = {"policy": "auto_reset", "progress": None}
+        p = Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old", **options)
+        rows = p.source("in", read.json(str(tmp_path / "in")))
+        p.sink("rows", rows.selectExpr(*columns), FileSink(tmp_path / "out"))
+        return p
+
+    add(0)
+    query = read.json(str(tmp_path / "in")).writeStream.format("noop")
+    old = query.option("checkpointLocation", str(tmp_path / "old"))
+    old.trigger(availableNow=True).start().awaitTermination()
+    add(1)
+    adopting("v").run()
+    with open_store(tmp_path / "store") as store:
+        before = store.load_latest()
+    (tmp_path / "old").rename(tmp_path / "away")
+    with pytest.raises(RefusedError, match="cannot be adopted"):
+        adopting("v", "v + 1 AS w").run()
+    with open_store(tmp_path / "store") as store:
+        assert store.load_latest() == before is not None
