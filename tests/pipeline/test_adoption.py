@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from seamark import Pipeline, open_store
+from seamark.blobs.memory import MemoryBlobs
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.pipeline.recovery.adoption import begun_batches
 from seamark.pipeline.recovery.begun_batch import require_answered
-from seamark.sinks import ForeachBatchSink
+from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
+from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.sinks.contract import Description
+from seamark.store import CheckpointStore
+from seamark.store.layout import ObjectLayout
 from tests.pipeline.support.tables import Table, by_key, values_of
 
 if TYPE_CHECKING:
@@ -84,6 +90,9 @@ def test_a_directory_that_is_older_than_a_table_of_the_pipeline_is_not_adopted(
     with pytest.raises(RefusedError, match="the table of a sink has later ones") as refused:
         require_answered(old, [ahead], None)
     assert "RESTORE TABLE … TO VERSION AS OF 2" in str(refused.value)
+    old.write("metadata", json.dumps({"id": "that of a restore"}).encode())
+    assert require_answered(old, [ahead], None) == []
+    old.write("metadata", json.dumps({"id": QUERY}).encode())
     equal: Any = _DeltaTable(tmp_path / "equal", 1)
     assert require_answered(old, [equal], None) == []
 
@@ -109,6 +118,21 @@ def test_a_query_without_a_finished_batch_is_told_to_finish_it(tmp_path: Path) -
 def test_another_answer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="adopt_begun must be 'run'"):
         Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old", adopt_begun="skip")
+
+
+def test_damaged_checkpoints_are_no_reason_to_adopt_a_query_once_more(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    store = CheckpointStore(blobs, ObjectLayout())
+    settings = SimpleNamespace(adopt_begun=None)
+    declared: Any = SimpleNamespace(
+        adopted=None, settings=settings, compiled=SimpleNamespace(outputs=[])
+    )
+    gone: Any = LocalCopy(str(tmp_path / "gone"))
+    changes = PipelineChanges(declared, store, gone, gone, lambda *_: nullcontext(lambda _: None))
+    with pytest.raises(RefusedError, match="no query that has committed a batch"):
+        changes.refuse_impossible(None)
+    blobs.create("manifests/manifest-000001.json", b"damaged")
+    changes.refuse_impossible(None)  # the start says that they are damaged
 
 
 @pytest.mark.warm
@@ -153,3 +177,35 @@ def test_rows_of_a_begun_batch_are_in_the_target_once(
     adopting().run()
     assert "leave adopt= in the program" in caplog.text  # there was nothing left to read
     assert table.values() == Counter(range(30))
+
+
+@pytest.mark.warm
+def test_a_reset_is_decided_only_when_the_query_can_be_adopted_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    read = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1)
+
+    def add(number: int) -> None:
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"v": number}))
+
+    def adopting(*columns: str) -> Pipeline:
+        options: Any = {"policy": "auto_reset", "progress": None}
+        p = Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old", **options)
+        rows = p.source("in", read.json(str(tmp_path / "in")))
+        p.sink("rows", rows.selectExpr(*columns), FileSink(tmp_path / "out"))
+        return p
+
+    add(0)
+    query = read.json(str(tmp_path / "in")).writeStream.format("noop")
+    old = query.option("checkpointLocation", str(tmp_path / "old"))
+    old.trigger(availableNow=True).start().awaitTermination()
+    add(1)
+    adopting("v").run()
+    with open_store(tmp_path / "store") as store:
+        before = store.load_latest()
+    (tmp_path / "old").rename(tmp_path / "away")
+    with pytest.raises(RefusedError, match="cannot be adopted"):
+        adopting("v", "v + 1 AS w").run()
+    with open_store(tmp_path / "store") as store:
+        assert store.load_latest() == before is not None

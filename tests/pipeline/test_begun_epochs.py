@@ -137,7 +137,7 @@ def test_a_function_may_have_another_name_and_rows_no_other_columns() -> None:
 
 
 def test_a_structure_that_cannot_be_compared_is_damage() -> None:
-    with pytest.raises(DamageError):
+    with pytest.raises(DamageError, match="the plan of epoch 3 does not say in a known way"):
         changes_since(
             started_with({"sources": 1}), identity_with(structure_with(path="a")), FUNCTIONS
         )

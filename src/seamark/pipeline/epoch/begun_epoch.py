@@ -42,7 +42,15 @@ def changes_since(
     if stored.structure is None or stored.structure == identity.structure:
         return changes
     started = CheckpointManifest.new(1, epoch=stored.epoch)
-    require_readable(started.with_extra(structure=stored.structure))
+    try:
+        require_readable(started.with_extra(structure=stored.structure))
+    except DamageError as error:
+        raise DamageError(
+            f"the plan of epoch {stored.epoch} does not say in a known way what its pipeline was",
+            where=error.where,
+            hint="Restore the store from a copy, or roll the pipeline back to its newest "
+            "checkpoint; bring the targets of functions back to that epoch first.",
+        ) from None
     same_spark = stored.spark_version.split(".")[:2] == identity.spark_version.split(".")[:2]
     before, now = stored.structure, identity.structure
     kept = before["sinks"].keys() & now["sinks"].keys()

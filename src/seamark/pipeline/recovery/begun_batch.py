@@ -29,8 +29,9 @@ _FINISH: Final = (
     "batch, and its sink drops what it has of it already. Then adopt it."
 )
 _BRING_BACK: Final = (
-    "The directory is older than the table. Adopt the one that the query has gone on with, or "
-    "bring the table back first."
+    "The directory is older than the table. Adopt the one that the query has gone on with. Or "
+    "bring the table back and adopt a directory that 'seamark spark restore --query-id new' has "
+    "made: Delta remembers these batches under the old id."
 )
 _OR_RUN: Final = (
     " If its sink has nothing of the batch, or the pipeline writes elsewhere, "

@@ -25,6 +25,7 @@ from seamark.pipeline.declaration.compatibility import (
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
 from seamark.pipeline.recovery.adopted_checkpoint import require_adoptable, save_adopted
+from seamark.pipeline.recovery.adoption import fitting_batch, refusing_what_is_gone
 from seamark.pipeline.recovery.begun_batch import require_answered
 from seamark.pipeline.recovery.empty_state import EmptyState
 from seamark.pipeline.recovery.moved_state import Moves
@@ -69,8 +70,9 @@ class PipelineChanges:
         """Refuse what cannot be done, by what Spark and the directory say; claims nothing."""
         newest = newest_checkpoint(self._store)
         if newest is None:
-            self.begun_by_adopted()
-            self._refuse_adoption()
+            if not self._store.list_ids():  # else the start says what has become of them
+                self.begun_by_adopted()
+                self._refuse_adoption()
         elif plan is not None:
             self._refuse_upgrade(newest, plan)
 
@@ -110,6 +112,13 @@ class PipelineChanges:
             return []
         sinks = [output.sink for output in self._declared.compiled.outputs]
         return require_answered(self._adopt, sinks, self._declared.settings.adopt_begun)
+
+    def refuse_reset(self) -> None:
+        """Refuse to start over where that begins with a query that cannot be adopted any more."""
+        if self._adopt is not None:
+            self.begun_by_adopted()
+            with refusing_what_is_gone(self._adopt):
+                fitting_batch(self._adopt, self._declared.adopted or self._declared.identity)
 
     def upgraded(
         self, chosen: CheckpointManifest, plan: UpgradePlan, ahead: Mapping[str, int]

@@ -165,8 +165,7 @@ class Recovery:
             log.warning("the pipeline was changed: %s", "; ".join(check.changes))
         is_reset = check.fit is Compatibility.RESET
         if is_reset and chosen is not None:
-            self._refuse_reset_after_damage(self._store.recover_latest_validated())
-            require_reset(self._sinks, chosen)
+            self._refuse_reset(self._store.recover_latest_validated(), chosen)
             # the decision first: what is left to do is repeated by the next start
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
@@ -216,7 +215,7 @@ class Recovery:
             "copy, or give the pipeline a new store to start over.",
         )
 
-    def _refuse_reset_after_damage(self, walk: Walk) -> None:
+    def _refuse_reset(self, walk: Walk, chosen: CheckpointManifest) -> None:
         damaged = [number for number, _ in walk.broken]
         if damaged:
             raise RefusedError(
@@ -225,6 +224,8 @@ class Recovery:
                 hint="Damage alone never makes a pipeline start over. Restore the checkpoint "
                 "from a copy, or give the pipeline a new store.",
             )
+        require_reset(self._sinks, chosen)
+        self._changes.refuse_reset()
 
     # nothing to go on from
 
