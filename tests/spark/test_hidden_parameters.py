@@ -389,3 +389,59 @@ def test_what_the_sql_of_a_filter_leaves_out_counts_where_the_filter_decides_a_j
     with session_settings(spark, {ZONE: "America/Los_Angeles"}):
         (change,) = changes(before, joined())
     assert "time zone America/Los_Angeles" in change
+
+
+def test_what_is_united_first_is_told_as_well(rows: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    def united(made: str) -> DataFrame:
+        first = rows.selectExpr(f"{made} AS x", "t")
+        return first.union(rows.selectExpr("k AS x", "t"))
+
+    def keyed(made: str) -> DataFrame:
+        return united(made).groupBy("x").count()
+
+    def summed(made: str) -> DataFrame:
+        return united(made).union(rows.selectExpr("k", "t")).groupBy().agg(f.sum("x"))
+
+    def deduplicated(made: str) -> DataFrame:
+        return united(made).dropDuplicates(["x"])
+
+    for of in (keyed, summed, deduplicated):
+        assert changes(of("v + 1"), of("v + 1")) == []
+        (change,) = changes(of("v + 1"), of("v + 2"))
+        assert "united x: (v + 1)" in change
+        assert len(changes(of("v"), of("v + 1"))) == 1
+
+
+def test_a_time_that_is_united_first_is_told_as_well(rows: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    def windowed(hours: int) -> DataFrame:
+        first = rows.selectExpr(f"t + INTERVAL {hours} HOURS AS e").withWatermark("e", "1 minute")
+        both = first.union(rows.withWatermark("t", "1 minute").select("t"))
+        return both.groupBy(f.window("e", "1 minute")).count()
+
+    assert changes(windowed(1), windowed(1)) == []
+    found = changes(windowed(1), windowed(2))
+    assert [change.split()[2] for change in found] == ["aggregation", "watermark"]
+
+
+def test_a_new_column_for_a_function_of_whole_rows_does_no_harm_in_a_union(rows: DataFrame) -> None:
+    def united(*columns: str) -> DataFrame:
+        first = rows.selectExpr(*columns).mapInPandas(lambda batches: batches, "k int")
+        return first.union(rows.select("k")).groupBy("k").count()
+
+    assert changes(united("k"), united("k", "v")) == []
+    assert "inputs of k" in changes(united("k"), united("k + 1 AS k"))[0]
+
+
+def test_other_values_of_a_pivot_are_another_function(rows: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    def pivoted(*values: str) -> DataFrame:
+        return rows.groupBy("k").pivot("text", list(values)).agg(f.sum("v"))
+
+    assert changes(pivoted("a", "b"), pivoted("a", "b")) == []
+    (change,) = changes(pivoted("a", "b"), pivoted("a", "c"))
+    assert '["a", "c"]' in change

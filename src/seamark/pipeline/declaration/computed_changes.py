@@ -25,13 +25,13 @@ FUNCTIONS: Final = "functions"
 DETAILS: Final = "details"
 _BY_NAME: Final = frozenset({DETAILS, "inputs"})
 """Parts with a text for each of several names. One that is new or gone is not a change of it."""
-_UNSHOWN: Final = _BY_NAME | {"hidden texts", "returned types", "types", "whole filter"}
+_UNSHOWN: Final = _BY_NAME | {"hidden texts", "returned types", "types", "united", "whole filter"}
 """Parts that follow from the declaration, and are of use only where they differ."""
 _SINCE: Final = (
     frozenset(
         {"expanded", "fields", "filter", "function", "grouping sets", "hidden texts", "lookups"}
         | {"named queries", "parameters", "patterns", "queries", "reads", "returned types"}
-        | {"SQL functions", "time zone", "types", "variables", "whole filter"}
+        | {"SQL functions", "time zone", "types", "united", "variables", "whole filter"}
         | {INPUT, OUTPUT, TOLD_APART}
     )
     | _BY_NAME

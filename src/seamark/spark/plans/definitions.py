@@ -13,9 +13,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from seamark.spark.plans.column_origins import (
+    named_queries,
+    place_of_column,
+    unions_with,
+    united_columns,
+)
 from seamark.spark.plans.hidden_parameters import (
     body_of,
     fields_of,
@@ -43,7 +49,7 @@ Notes = dict[tuple[str, str], None]
 _PARTS: Final = (
     *("expanded", "fields", "grouping sets", "hidden texts", "inputs", "lookups", "named queries"),
     *("parameters", "patterns", "queries", "returned types", "SQL functions", "time zone"),
-    *("types", "variables"),
+    *("types", "united", "variables"),
 )
 _QUERIES: Final = frozenset({"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"})
 
@@ -62,6 +68,8 @@ class Definitions:
         self._found: Notes = {}
         self._told: dict[str, list[Notes]] = {}
         self._made_by: dict[int, str] = {}
+        self._united_columns = frozenset(united_columns(plan))
+        self._of_first: dict[tuple[int, int], tuple[str, Notes]] = {}
 
     def begin(self) -> None:
         """Forget what :meth:`hidden` tells."""
@@ -149,8 +157,9 @@ class Definitions:
     def _with_notes(self, tell: Callable[[], str]) -> str:
         around, self._found = self._found, {}
         text = tell()
-        notes = sorted(map(" ".join, self._found))
-        self._found = around
+        notes = sorted(" ".join(note) for note in self._found if note[0] != "inputs")
+        # these are compared one by one
+        self._found = around | {note: None for note in self._found if note[0] == "inputs"}
         return "; ".join([text, *notes])
 
     def _definition(self, attribute: Any, below: Any) -> str:
@@ -161,6 +170,8 @@ class Definitions:
             self._known[number] = shortened(self._defined(attribute, below))
             self._hidden[number], self._found = self._found, around
         self._found |= self._hidden.get(number, {})
+        if number in self._united_columns:
+            self._note_united(attribute, below)
         return self._known[number]
 
     def _note(self, expression: Any) -> None:
@@ -231,7 +242,7 @@ class Definitions:
                 if expression.exprId().equals(attribute.exprId()):
                     return self._alias(attribute, expression, children[0])
         if kind == "Expand":
-            place = _place(attribute, node.output())
+            place = place_of_column(attribute, node.output())
             expression = node.projections().head().apply(place)
             if groupings := groupings_of(node, place):
                 self._found["grouping sets", groupings] = None
@@ -239,7 +250,7 @@ class Definitions:
             return self._alias(attribute, expression, children[0])
         if kind == "Generate":
             if int(node.generatorOutput().size()) > 1:
-                which = f"is column {_place(attribute, node.generatorOutput()) + 1}"
+                which = f"is column {place_of_column(attribute, node.generatorOutput()) + 1}"
                 self._found["fields", f"{node.generator().prettyName()}.{name} {which}"] = None
             return f"{self.text(node.generator(), children[0])}.{name}"
         if kind == "LateralJoin":
@@ -253,6 +264,18 @@ class Definitions:
             self._found["returned types", f"{text} {returned}"] = None
         return text
 
+    def _note_united(self, attribute: Any, below: Any) -> None:
+        """Note what a column is in the first plan of a union, whose number the united one has."""
+        number = int(attribute.exprId().id())
+        unions = list(unions_with(attribute, below))
+        plan = unions[0].children().head() if unions else below
+        place = number, len(unions)
+        if place not in self._of_first:
+            own = Definitions(plan, self._name_of)
+            self._of_first[place] = own.whole(attribute, plan), own._found
+        text, inputs = self._of_first[place]
+        self._found |= {("united", f"{attribute.name()}: {text}"): None, **inputs}
+
     def _note_expanded(self, expand: Any, place: int) -> None:
         """Note what a column of a row is that becomes several, unless it is the same in each."""
         columns = [projection.apply(place) for projection in each(expand.projections())]
@@ -265,10 +288,10 @@ class Definitions:
     def _note_named_query(self, attribute: Any, leaf: Any) -> None:
         """Note what a query with a name makes a column of."""
         number = int(leaf.cteId())
-        for query in _named_queries(self._plan):
+        for query in named_queries(self._plan):
             if int(query.id()) == number:
                 plan = query.child()
-                column = plan.output().apply(_place(attribute, leaf.output()))
+                column = plan.output().apply(place_of_column(attribute, leaf.output()))
                 # it may have the number of the column that is being defined
                 text = self._with_notes(lambda: self._defined(column, plan))  # noqa: B023
                 self._found["named queries", f"{attribute.name()}: {text}"] = None
@@ -296,7 +319,7 @@ class Definitions:
         return f"{mine}#{again + 1}.{name}" if again else f"{mine}.{name}"
 
     def _united(self, attribute: Any, node: Any, children: list[Any]) -> str:
-        place = _place(attribute, node.output())
+        place = place_of_column(attribute, node.output())
         definitions = [self._definition(child.output().apply(place), child) for child in children]
         return " | ".join(dict.fromkeys(definitions))
 
@@ -342,18 +365,6 @@ def shortened(text: str) -> str:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
     return f"{text[: LONGEST - 20]}… {digest}"
-
-
-def _named_queries(plan: Any) -> Iterator[Any]:
-    if class_name(plan) == "WithCTE":
-        yield from each(plan.cteDefs())
-    for child in each(plan.children()):
-        yield from _named_queries(child)
-
-
-def _place(attribute: Any, output: Any) -> int:
-    wanted = attribute.exprId()
-    return next(n for n, column in enumerate(each(output)) if column.exprId().equals(wanted))
 
 
 def _unqualified(sql: str, written: str, name: str) -> str:

@@ -49,6 +49,9 @@ def parameters_of(node: Any, kind: str) -> Iterator[str]:
                 yield f"{node.prettyName()} {name}={str(flag).lower()}"
     if kind in _HAS_OPTIONS:
         yield f"{node.prettyName()} {redacted(json.dumps(_options(node), sort_keys=True))}"
+    if kind == "PivotFirst":
+        values = [str(value) for value in each(node.pivotColumnValues())]
+        yield f"{node.prettyName()} {json.dumps(values)}"
     if kind == "VariantGet":
         yield f"{node.prettyName()} of the type {node.dataType().catalogString()}"
 
