@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -17,8 +18,9 @@ import msgspec
 from seamark._common.files import read_file, require_inside, sync_folder, write_file
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
-from seamark.errors import DamageError
+from seamark.errors import DamageError, SeamarkError
 from seamark.limits import LARGEST_DOCUMENT
+from seamark.progress.ledger import SessionOvertaken
 from seamark.sinks.epoch_folder import (
     drop_litter,
     epoch_of,
@@ -130,7 +132,8 @@ class Staging:
             folder = self.find(until)
             if folder is None:
                 break
-            before = self.read(folder).after
+            with overtaken_without(folder):
+                before = self.read(folder).after
             if before in steps:
                 raise DamageError(
                     "the kept epochs follow each other in a circle",
@@ -180,6 +183,17 @@ class Staging:
             require_inside(self.path, f"{kept}/")
             for name in attempts:
                 remove_tree(f"{kept}/{name}")
+
+
+@contextmanager
+def overtaken_without(folder: str) -> Iterator[None]:
+    """When a folder has vanished, another process has committed it and put it aside."""
+    try:
+        yield
+    except (SeamarkError, OSError):
+        if is_there(folder):
+            raise
+        raise SessionOvertaken(f"{folder} is gone") from None
 
 
 def _newest_epoch(folder: str) -> int:

@@ -16,7 +16,6 @@ from seamark.errors import (
     LineageError,
     OutcomeUnknownError,
     RefusedError,
-    SeamarkError,
     StoreUnavailableError,
 )
 from seamark.progress.ledger import SessionOvertaken
@@ -41,7 +40,7 @@ from seamark.sinks.keyvalue.view import (
     was_taken_back,
 )
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
-from seamark.sinks.keyvalue.view_staging import Staging, Way
+from seamark.sinks.keyvalue.view_staging import Staging, Way, overtaken_without
 from seamark.sinks.keyvalue.view_undo import can_be_taken_back, keep_what_was, take_back
 
 log = logger_named("seamark.sinks")
@@ -74,17 +73,6 @@ def is_redis(url: str) -> bool:
 
 
 @contextmanager
-def _overtaken_without(folder: str) -> Iterator[None]:
-    """When a folder has vanished, another process has committed it and put it aside."""
-    try:
-        yield
-    except (SeamarkError, OSError):
-        if is_there(folder):
-            raise
-        raise SessionOvertaken(f"{folder} is gone") from None
-
-
-@contextmanager
 def _of_one_moment(session: Session) -> Iterator[None]:
     """Retry, rather than refuse, when another commit came between two reads."""
     try:
@@ -93,11 +81,6 @@ def _of_one_moment(session: Session) -> Iterator[None]:
         if session.transaction.is_current():
             raise
         raise SessionOvertaken(f"another session of {session.store.url} came in between") from None
-
-
-def _taken_back(session: Session, *, folder: str, staged: StagedEpoch) -> None:
-    if shown_version(session) == staged.version:  # otherwise another process has already done it
-        take_back(session, folder, staged)
 
 
 class PreparedView(Identity, frozen=True):
@@ -237,7 +220,7 @@ class ViewWriter:
                 where=self.shown,
                 hint="Restore the server from a save, or start over with a new target.",
             )
-        with _overtaken_without(folder):
+        with overtaken_without(folder):
             return self._staging.read(folder).receipt
 
     def followed_by(self, epoch: Epoch) -> ViewVersion | None:
@@ -299,7 +282,7 @@ class ViewWriter:
         effect = effect_of(rows, staged.watermark, self._expiry_at(now))
         folder = self._staging.find(step) if self._undo else None
         if folder is not None:
-            with _overtaken_without(folder):
+            with overtaken_without(folder):
                 keep_what_was(session, folder, staged, effect)
         if self._may_have_times:
             # with the first epoch and not before: a start may yet be refused, and change nothing
@@ -309,7 +292,7 @@ class ViewWriter:
 
     def _read(self, version: ViewVersion, digest: str | None = None) -> tuple[StagedEpoch, Rows]:
         folder = self._folder_of(version)
-        with _overtaken_without(folder):
+        with overtaken_without(folder):
             staged = self._staging.read(folder, digest)
             return staged, load_rows(folder, staged.watermark)
 
@@ -352,31 +335,37 @@ class ViewWriter:
         if way is None:
             taken = self.in_session(forget_all)
         else:
-            taken = [staged.receipt.epoch for _, staged in way]
-            for folder, staged in way:
-                self.in_session(partial(_taken_back, folder=folder, staged=staged))
+            taken = [staged.receipt.epoch for staged in way]
+            for staged in way:
+                self.in_session(partial(self._take_back, staged=staged))
         self._expiry = self._last = None
         return sorted(taken)
 
-    def way_back(self, epoch: int) -> list[tuple[str, StagedEpoch]] | None:
+    def _take_back(self, session: Session, staged: StagedEpoch) -> None:
+        if shown_version(session) == staged.version:  # otherwise another process has done it
+            folder = self._folder_of(staged.version)  # who has committed it may keep it only now
+            with overtaken_without(folder):
+                take_back(session, folder, staged)
+
+    def way_back(self, epoch: int) -> list[StagedEpoch] | None:
         """The kept epochs to take back one after another; None when the view is to be emptied.
 
         :class:`RefusedError` when it is not known what the view showed at that epoch.
         """
         return None if epoch == 0 else self.in_session(partial(self._way_back, epoch=epoch))
 
-    def _way_back(self, session: Session, epoch: int) -> list[tuple[str, StagedEpoch]]:
-        way: list[tuple[str, StagedEpoch]] = []
+    def _way_back(self, session: Session, epoch: int) -> list[StagedEpoch]:
+        way: list[StagedEpoch] = []
         shown = version = shown_version(session)
         while version is not None and version.epoch > epoch:
             folder = self._staging.find(version)
             if folder is None:
                 raise self._not_known(epoch, shown)
-            with _overtaken_without(folder):
+            with overtaken_without(folder):
                 if not can_be_taken_back(folder):
                     raise self._not_known(epoch, shown)
                 staged = self._staging.read(folder)
-            way.append((folder, staged))
+            way.append(staged)
             version = staged.after
         return way
 
