@@ -37,7 +37,7 @@ from seamark.reports.state_rows import read_state, within_reach
 from seamark.spark.failures import SparkFailure, said_by
 from seamark.testing.conformance.interleaving import Steps
 from seamark.ui import row_source
-from seamark.ui.row_source import RowSource, RowsAsked
+from seamark.ui.row_source import RowsAsked, RowSource
 from tests.checkpoint_dir.support.directories import make_copy
 
 
@@ -492,9 +492,14 @@ NO_SPARK: Any = MagicMock()
 def test_a_query_that_runs_on_before_spark_starts_is_not_called_damaged(
     ask: Before, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[str] = []
+    read: list[object] = []
+
+    def no_rows(directory: LocalDirectory, *_: object) -> dict[str, Any]:
+        read.append(directory)
+        return {}
+
     for module in (state_output, row_source):
-        monkeypatch.setattr(module, "read_state", lambda *_: read.append("rows") or {})
+        monkeypatch.setattr(module, "read_state", no_rows)
     monkeypatch.setattr(state_output, "a_session", lambda: NO_SPARK)
     steps = Steps(LocalDirectory, r"^(open|scandir)$")
     make_copy(tmp_path / "counted", 3)

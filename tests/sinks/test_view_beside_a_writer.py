@@ -207,3 +207,26 @@ def test_a_missing_epoch_that_its_driver_keeps_meanwhile_is_made_up_for(world: W
         met = steps.overlap(commit, at, partial(staged.rename, kept), 0.2)
         assert (met.first_error, met.other_error) == (None, None), met
         assert world.epoch() == 4, met
+
+
+def test_an_epoch_that_is_shown_while_it_is_aborted_can_be_taken_back(world: World) -> None:
+    _, other = filled(world)
+    steps = Steps(HandWrittenView)
+
+    def abort() -> None:
+        for attempt in other.leftovers():
+            other.abort(attempt)
+
+    world.prepare(world.handle(undo=True, keep_epochs=20), told(4, NEW), *rows_of(4))
+    for at in spread(steps.count(abort), 24):
+        sink = world.handle(undo=True, keep_epochs=20)
+        committable = world.prepare(sink, told(4, f"{NEW[:-4]}{at:04}"), *rows_of(4))
+        with not_kept(sink) as keep:
+            met = steps.overlap(abort, at, partial(sink.commit, committable), 0.2)
+        assert met.first_error is None, met
+        if met.other_error is None:
+            keep()
+            assert other.unpublish_after(3) == [4], met
+        else:
+            assert isinstance(met.other_error, DamageError), met
+        assert (world.epoch(), other.leftovers()) == (3, []), met

@@ -37,6 +37,7 @@ from seamark.sinks.keyvalue.view import (
     forget_times,
     receipt_of_epoch,
     shown_version,
+    was_given_up,
     was_taken_back,
 )
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
@@ -269,6 +270,8 @@ class ViewWriter:
                 where=self.shown,
                 hint="A rollback or reset began a new history; this program is of the old one.",
             )
+        if was_given_up(session, prepared.attempt):
+            raise self._gone(prepared.version)
         now = shown_version(session)
         if now == prepared.after:
             self._folder_of(prepared.version)  # whoever aborts it cannot clear our memory
@@ -299,12 +302,15 @@ class ViewWriter:
     def _folder_of(self, version: ViewVersion) -> str:
         folder = self._staging.find(version)
         if folder is None:
-            raise DamageError(
-                f"epoch {version.epoch} is neither shown nor staged any more",
-                where=f"{self.shown}, {self._staging.path}",
-                hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
-            )
+            raise self._gone(version)
         return folder
+
+    def _gone(self, version: ViewVersion) -> DamageError:
+        return DamageError(
+            f"epoch {version.epoch} is neither shown nor staged any more",
+            where=f"{self.shown}, {self._staging.path}",
+            hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
+        )
 
     def _first_missing(
         self, now: ViewVersion | None, prepared: PreparedView, way: Way
