@@ -56,6 +56,8 @@ def rows_at(spark: SparkSession, url: str) -> list[int]:
 
 
 class TestFileSinkOnHdfs(SinkSuite):
+    overlaps = 6
+
     @pytest.fixture
     def open_sink(self, url: str) -> OpenSink:
         return lambda: FileSink(url)

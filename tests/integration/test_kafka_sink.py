@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 class KafkaSuite(WithoutSpark, SinkSuite):
     can_take_back: ClassVar[bool] = False
+    overlaps: ClassVar[int] = 4
     shards: ClassVar[int] = 1
 
     @pytest.fixture

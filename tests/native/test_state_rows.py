@@ -11,14 +11,18 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import Row
 from pyspark.sql import types as t
 
+from seamark._common.progress_bars import no_bar
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
+from seamark.cli.spark import state_output
+from seamark.cli.spark.state_output import RowOutput, write_rows
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -31,6 +35,9 @@ from seamark.native.state_rows import _error_for, brought_here, plain
 from seamark.reports import state_rows
 from seamark.reports.state_rows import read_state, within_reach
 from seamark.spark.failures import SparkFailure, said_by
+from seamark.testing.conformance.interleaving import Steps
+from seamark.ui import row_source
+from seamark.ui.row_source import RowsAsked, RowSource
 from tests.checkpoint_dir.support.directories import make_copy
 
 
@@ -236,6 +243,18 @@ def test_a_newer_batch_is_read_when_the_newest_one_vanishes_from_an_object_store
         assert reading.batch == 5
         assert "state/0/0/6.delta" in files.entries
         assert "state/0/0/1.delta" not in files.entries
+
+
+def test_a_log_entry_that_vanishes_from_an_object_store_after_the_listing_is_no_damage(
+    tmp_path: Path,
+) -> None:
+    bucket = Bucket(tmp_path, 3)
+    tree = Tree.of(bucket)
+    bucket.put(tmp_path, 6)
+    bucket.snapshot(4)
+    bucket.forget(0, 1, 2)
+    with within_reach(bucket, tree, StateRequest()) as (_, reading):
+        assert reading.batch == 5
 
 
 def test_a_batch_that_vanishes_from_an_object_store_is_not_there(tmp_path: Path) -> None:
@@ -450,3 +469,45 @@ def test_state_that_is_missing_where_nothing_happens_is_damage(
     monkeypatch.setattr(state_rows, "state_frame", query.frame)
     with pytest.raises(DamageError, match="is not there"):
         rows_in(LocalDirectory(tmp_path), StateRequest())
+
+
+# what is asked before Spark starts
+
+Before = Callable[[LocalDirectory], object]
+
+
+def by_the_command(directory: LocalDirectory) -> object:
+    write_rows(directory, StateRequest(), RowOutput("json", None, 1))
+    return None
+
+
+def by_the_page(directory: LocalDirectory) -> object:
+    return RowSource(lambda: NO_SPARK, directory=lambda: directory).read(RowsAsked(), no_bar)
+
+
+NO_SPARK: Any = MagicMock()
+
+
+@pytest.mark.parametrize("ask", [by_the_command, by_the_page])
+def test_a_query_that_runs_on_before_spark_starts_is_not_called_damaged(
+    ask: Before, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+
+    def no_rows(directory: LocalDirectory, *_: object) -> dict[str, Any]:
+        read.append(directory)
+        return {}
+
+    for module in (state_output, row_source):
+        monkeypatch.setattr(module, "read_state", no_rows)
+    monkeypatch.setattr(state_output, "a_session", lambda: NO_SPARK)
+    steps = Steps(LocalDirectory, r"^(open|scandir)$")
+    make_copy(tmp_path / "counted", 3)
+    count = steps.count(lambda: ask(LocalDirectory(tmp_path / "counted")))
+    assert count > 5
+    for at in range(count):
+        root = tmp_path / f"{at}"
+        make_copy(root, 3)
+        met = steps.overlap(lambda: ask(LocalDirectory(root)), at, RunsOn(root, 1).go_on, 5.0)  # noqa: B023
+        assert met.first_error is None, met
+    assert len(read) == count + 1

@@ -24,6 +24,8 @@ class WithoutSpark:
 
 
 class TestFileSinkByHand(WithoutSpark, SinkSuite):
+    overlaps = 40
+
     @pytest.fixture
     def open_sink(self, tmp_path: Path) -> OpenSink:
         return lambda: HandWritten(tmp_path / "rows")

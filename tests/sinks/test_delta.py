@@ -36,6 +36,8 @@ class ByHand:
 
 
 class TestAppend(ByHand, DeltaSuite):
+    overlaps: ClassVar[int] = 8
+
     @pytest.fixture
     def open_sink(self, tmp_path: Path) -> OpenSink:
         return lambda: HandWrittenDelta(tmp_path / "rows")

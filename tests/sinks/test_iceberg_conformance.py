@@ -32,6 +32,8 @@ class IcebergSuite(SinkSuite):
 
 
 class TestAppend(IcebergSuite):
+    overlaps: ClassVar[int] = 6
+
     @pytest.fixture
     def open_sink(self, folder: Path) -> OpenSink:
         return lambda: HandWritten(iceberg.properties(folder), iceberg.TABLE)

@@ -25,7 +25,7 @@ def dsn(empty_database: str) -> str:
 
 
 class TableSuite(SinkSuite):
-    overlaps = 10
+    overlaps = 7
     overlap_calls = STATEMENTS
     patience = 0.1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from seamark.errors import DamageError
 from seamark.progress import open_progress
 from seamark.sinks.keyvalue import view
+from seamark.testing.conformance.interleaving import Steps, spread
 from seamark.testing.conformance.sink_examples import NEW
 from tests.sinks.support.views import HandWrittenView, World, rows_of, told
 
@@ -156,3 +158,75 @@ def test_a_view_without_a_record_of_what_it_shows_is_damaged_and_not_empty(world
         sink.newest()
     with open_progress(sink._view.store.url, read_only=True) as store:
         assert store.get(view.EPOCHS, b"newest") is not None
+
+
+# an epoch moves from where it is staged to where it is kept, once it is shown
+
+STEPS = r"^(lstat|stat|open|read_table)$"
+
+
+@contextmanager
+def not_kept(sink: HandWrittenView) -> Iterator[Callable[[], None]]:
+    """A driver that stops when it has shown an epoch, before it keeps it; how it goes on."""
+    put_aside, waiting = sink._staging.put_aside, list[str]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink._staging, "put_aside", waiting.append)
+        yield lambda: put_aside(waiting[-1])
+
+
+def test_an_epoch_that_its_driver_keeps_meanwhile_is_taken_back(world: World) -> None:
+    _, other = filled(world)
+    steps = Steps(HandWrittenView, STEPS)
+    count = 3 * steps.count(partial(other.require_unpublish_after, 2))
+    for at in spread(count, 24):
+        sink = world.handle(undo=True, keep_epochs=20)
+        with not_kept(sink) as keep:
+            world.show(sink, told(4, f"{NEW[:-4]}{at:04}"), *rows_of(4))
+            met = steps.overlap(partial(other.unpublish_after, 3), at, keep, 0.2)
+        assert (met.first_error, met.other_error) == (None, None), met
+        assert (met.first, world.epoch()) == ([4], 3), met
+
+
+def test_a_missing_epoch_that_its_driver_keeps_meanwhile_is_made_up_for(world: World) -> None:
+    world.run(range(1, 3))
+    older = world.save()
+    sink = world.handle()
+    with not_kept(sink):
+        world.show(sink, told(3), *rows_of(3))
+    last = world.prepare(world.handle(), told(4), *rows_of(4))
+    (staged,) = (path.parent for path in world.staging.glob("staging/*/epoch=000003"))
+    kept = world.staging / "kept" / staged.name
+    world.bring_back(older)
+    steps = Steps(HandWrittenView, STEPS)
+    count = steps.count(partial(world.handle().commit, last))
+    for at in spread(count, 24):
+        world.bring_back(older)
+        if kept.exists():
+            kept.rename(staged)
+        commit = partial(world.handle().commit, last)
+        met = steps.overlap(commit, at, partial(staged.rename, kept), 0.2)
+        assert (met.first_error, met.other_error) == (None, None), met
+        assert world.epoch() == 4, met
+
+
+def test_an_epoch_that_is_shown_while_it_is_aborted_can_be_taken_back(world: World) -> None:
+    _, other = filled(world)
+    steps = Steps(HandWrittenView)
+
+    def abort() -> None:
+        for attempt in other.leftovers():
+            other.abort(attempt)
+
+    world.prepare(world.handle(undo=True, keep_epochs=20), told(4, NEW), *rows_of(4))
+    for at in spread(steps.count(abort), 24):
+        sink = world.handle(undo=True, keep_epochs=20)
+        committable = world.prepare(sink, told(4, f"{NEW[:-4]}{at:04}"), *rows_of(4))
+        with not_kept(sink) as keep:
+            met = steps.overlap(abort, at, partial(sink.commit, committable), 0.2)
+        assert met.first_error is None, met
+        if met.other_error is None:
+            keep()
+            assert other.unpublish_after(3) == [4], met
+        else:
+            assert isinstance(met.other_error, DamageError), met
+        assert (world.epoch(), other.leftovers()) == (3, []), met

@@ -18,6 +18,7 @@ from tests.support.databases import RedisServer
 class ViewSuite(SinkSuite):
     has_keys: ClassVar[bool] = True
     can_take_back: ClassVar[bool] = False
+    overlaps: ClassVar[int] = 8
 
     @pytest.fixture
     def visible(self, url: str) -> ReadRows:

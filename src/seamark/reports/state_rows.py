@@ -86,7 +86,7 @@ def _copied(
 ) -> tuple[Tree, StateSelection]:
     folder = os.path.join(scratch, "directory")
     for left in reversed(range(_TRIES)):
-        reading = choose(tree, asked)
+        tree, reading = settled(directory, lambda seen: (seen, choose(seen, asked)), tree=tree)
         try:
             return brought_here(tree, folder, reading, is_last_try=not left), reading
         except FileNotFoundError as error:
@@ -110,21 +110,41 @@ def read_state(
 ) -> T:
     """What a function makes of the rows that are asked for.
 
-    The query may be running: what is not there is looked for again, by a new listing, as long as
-    batches were committed or removed meanwhile. Without a number it is then a newer batch.
+    The query may be running, see :func:`settled`: without a number it is then a newer batch.
     """
-    for left in reversed(range(_TRIES)):
-        tree = Tree.of(directory)
+
+    def read(tree: Tree) -> T:
+        with (
+            within_reach(directory, tree, asked) as (files, reading),
+            state_frame(spark, files, reading) as frame,
+        ):
+            return use(frame, reading)
+
+    is_copied = isinstance(directory, ObjectDirectory)  # which looks again itself
+    return settled(directory, read, tries=1 if is_copied else _TRIES)
+
+
+def settled(
+    directory: Directory,
+    look: Callable[[Tree], T],
+    *,
+    tree: Tree | None = None,
+    tries: int = _TRIES,
+) -> T:
+    """What a function makes of the files of a directory whose query may be running.
+
+    ``tree`` is a listing of it. What seems damaged or gone is looked for again, by a new listing,
+    as long as batches were committed or removed meanwhile.
+    """
+    tree = Tree.of(directory) if tree is None else tree
+    for left in reversed(range(tries)):
         try:
-            with (
-                within_reach(directory, tree, asked) as (files, reading),
-                state_frame(spark, files, reading) as frame,
-            ):
-                return use(frame, reading)
+            return look(tree)
         except (DamageError, CheckpointNotFoundError, FileNotFoundError):
-            is_copied = isinstance(directory, ObjectDirectory)  # which has looked again itself
-            if not left or is_copied or Tree.of(directory).entries.keys() == tree.entries.keys():
+            now = Tree.of(directory)
+            if not left or now.entries.keys() == tree.entries.keys():
                 raise
+            tree = now
     raise AssertionError("not reached")
 
 

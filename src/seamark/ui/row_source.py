@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ from seamark.reports.state_rows import (
     read_state,
     restored_for_reading,
     rows_document,
+    settled,
     state_listing,
 )
 from seamark.store import CheckpointStore
@@ -74,13 +76,7 @@ class RowSource:
         """See :class:`RowReader`. :class:`RefusedError` for more state than a page may restore."""
         with ExitStack() as stack:
             directory = self._directory(asked, bar, stack)
-            tree = Tree.of(directory)
-            listing = state_listing(tree)
-            wanted = StateRequest(
-                batch=asked.batch, operator=asked.operator, partition=asked.partition
-            )
-            request = first_choice(listing, wanted, asked.part)
-            choose(tree, request)  # what cannot be is told before Spark starts
+            tree, listing, request = settled(directory, partial(_chosen, asked=asked))
             if isinstance(directory, ObjectDirectory):
                 size = sum(entry.size for entry in tree.entries.values())
                 _require_small(size, directory.url)
@@ -136,3 +132,12 @@ def _require_small(size: int, url: str) -> None:
             where=url,
             hint="'seamark spark state' has no such limit.",
         )
+
+
+def _chosen(tree: Tree, asked: RowsAsked) -> tuple[Tree, Document, StateRequest]:
+    """What there is, and what of it is meant; what cannot be is told before Spark starts."""
+    listing = state_listing(tree)
+    wanted = StateRequest(batch=asked.batch, operator=asked.operator, partition=asked.partition)
+    request = first_choice(listing, wanted, asked.part)
+    choose(tree, request)
+    return tree, listing, request

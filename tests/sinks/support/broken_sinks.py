@@ -380,6 +380,13 @@ class ErrorsOfTheDiskComeThrough(LocalSink):
         return None
 
 
+@breaks("a_commit_between_two_steps_of_an_abort_fails_or_is_left_alone")
+class AbortsWhatIsGone(LocalSink):
+    def abort(self, attempt: str) -> None:
+        if self.place(attempt).exists():
+            self.place(attempt).unlink()
+
+
 @breaks("a_new_history_between_two_steps_of_a_commit_is_not_mixed_with_the_old_one")
 class WritesOverWhateverIsThere(LocalSink):
     def commit(self, committable: Committable) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import click
 
-from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.places.directory import Directory
 from seamark.cli.commands import PLACE, Command, number_range, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
@@ -15,7 +15,7 @@ from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store
 from seamark.native.state_choice import Side, StateRequest
-from seamark.reports.state_rows import named_for_reading, state_listing
+from seamark.reports.state_rows import named_for_reading, settled, state_listing
 
 _ON_SCREEN = 20
 
@@ -83,12 +83,11 @@ def command(
     )
     output_options = _row_output(form, output, limit)
     with _directory(path, store, checkpoint) as directory:
-        tree = Tree.of(directory)
         if listed:
-            print_answer(state_listing(tree), _show_list)
+            print_answer(settled(directory, state_listing), _show_list)
             return
         require_new(output_options.output)
-        write_rows(directory, tree, asked, output_options)
+        write_rows(directory, asked, output_options)
 
 
 def _row_output(form: str | None, output: str | None, limit: int | None) -> RowOutput:

@@ -16,16 +16,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from seamark._common.text import size_text
-from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.places.directory import Directory
 from seamark.cli.layout import plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
 from seamark.native.state_choice import StateRequest, StateSelection, choose
 from seamark.native.state_rows import plain_row
-from seamark.reports.state_rows import flat_row, read_state, rows_document
+from seamark.reports.state_rows import flat_row, read_state, rows_document, settled
 from seamark.spark.own_session import a_session
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def require_new(path: str | None) -> None:
         )
 
 
-def write_rows(
-    directory: Directory, tree: Tree, asked: StateRequest, destination: RowOutput
-) -> None:
+def write_rows(directory: Directory, asked: StateRequest, destination: RowOutput) -> None:
     """Have Spark read, and put the rows where they are wanted."""
 
     def write(frame: DataFrame, reading: StateSelection) -> None:
@@ -68,7 +67,7 @@ def write_rows(
         else:
             _write_document(rows_document(frame, reading, destination.limit), destination)
 
-    choose(tree, asked)  # what cannot be is told before Spark starts
+    settled(directory, partial(choose, asked=asked))  # what cannot be, before Spark starts
     spark = a_session()
     spark.sparkContext.setLogLevel("OFF")  # its errors are reported once, by us
     try:

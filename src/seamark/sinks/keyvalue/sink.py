@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -34,6 +35,8 @@ from seamark.sinks.keyvalue.view import (
     StagedEpoch,
     ViewOwner,
     check_owner,
+    forget_given_up,
+    give_up,
     note_owner,
     receipt_of_epoch,
 )
@@ -232,10 +235,14 @@ class KeyValueSink(Sink):
     # looking after what there is
 
     def abort(self, attempt: str) -> None:
-        if self._is_shown(attempt):
+        epochs, view = self._staging.epochs(attempt), self._view
+        may_be_shown = bool(epochs) and view.found is not None
+        if may_be_shown and not view.in_session(partial(give_up, attempt=attempt, epochs=epochs)):
             self._staging.put_aside(attempt)
-        else:
-            remove_staged(self._staging.path, attempt)
+            return
+        remove_staged(self._staging.path, attempt)
+        if may_be_shown:
+            view.in_session(partial(forget_given_up, attempt=attempt))
 
     def leftovers(self) -> list[str]:
         return [a for a in staged_attempts(self._staging.path) if not self._is_shown(a)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
@@ -31,6 +32,7 @@ EPOCHS: Final = "epochs"
 _NEWEST: Final = b"newest"
 _OWNER: Final = b"owner"
 _TAKEN_BACK: Final = b"taken back: "
+_GIVEN_UP: Final = b"given up: "
 _REMEMBERED: Final = 64
 """Epochs whose receipts stay at least: they tell 'already' from 'another' after any restart."""
 _DIGITS: Final = 20
@@ -279,6 +281,28 @@ def apply_epoch(
 def was_taken_back(session: Session, attempt: str) -> bool:
     """Whether an attempt was shown once and must not be shown again by anyone who still has it."""
     return session.get(EPOCHS, _TAKEN_BACK + attempt.encode()) is not None
+
+
+def give_up(session: Session, attempt: str, epochs: Iterable[int]) -> bool:
+    """Stage that nobody shows an attempt any more; False when one of its epochs is shown.
+
+    Whoever is about to show it is overtaken by this, and finds it when it tries again.
+    """
+    shown = (receipt_of_epoch(session, epoch) for epoch in epochs)
+    if any(one is not None and one.attempt == attempt for one in shown):
+        return False
+    session.put(EPOCHS, _GIVEN_UP + attempt.encode(), b"")
+    return True
+
+
+def was_given_up(session: Session, attempt: str) -> bool:
+    """Whether another process is about to remove what was staged."""
+    return session.get(EPOCHS, _GIVEN_UP + attempt.encode()) is not None
+
+
+def forget_given_up(session: Session, attempt: str) -> None:
+    """Stage that an attempt needs no mark any more: nothing of it is staged."""
+    session.delete(EPOCHS, _GIVEN_UP + attempt.encode())
 
 
 def forget_times(session: Session) -> None:

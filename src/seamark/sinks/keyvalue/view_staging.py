@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -17,8 +18,9 @@ import msgspec
 from seamark._common.files import read_file, require_inside, sync_folder, write_file
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
-from seamark.errors import DamageError
+from seamark.errors import DamageError, SeamarkError
 from seamark.limits import LARGEST_DOCUMENT
+from seamark.progress.ledger import SessionOvertaken
 from seamark.sinks.epoch_folder import (
     drop_litter,
     epoch_of,
@@ -128,7 +130,8 @@ class Staging:
             folder = self.find(until.version)
             if folder is None:
                 break
-            staged = self.read(folder, until)
+            with overtaken_without(folder):
+                staged = self.read(folder, until)
             if staged.after in steps:
                 raise _not_usable(folder, "the kept epochs follow each other in a circle")
             steps[staged.after] = until
@@ -179,6 +182,17 @@ def _attempts_in(kept: str) -> dict[str, int]:
     """The newest epoch of each attempt that is kept. Whatever else is there is not ours."""
     newest = {name: _newest_epoch(f"{kept}/{name}") for name in names_in(kept) if is_token(name)}
     return {name: epoch for name, epoch in newest.items() if epoch}
+
+
+@contextmanager
+def overtaken_without(folder: str) -> Iterator[None]:
+    """When a folder has vanished, another process has committed it and put it aside."""
+    try:
+        yield
+    except (SeamarkError, OSError):
+        if is_there(folder):
+            raise
+        raise SessionOvertaken(f"{folder} is gone") from None
 
 
 def _newest_epoch(folder: str) -> int:

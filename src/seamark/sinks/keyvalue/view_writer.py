@@ -5,16 +5,12 @@ Tests: ``tests/sinks/test_view_writer.py``, ``tests/sinks/test_view_forgeries.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from seamark._common.logs import logger_named
-from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
-from seamark.progress.ledger import SessionOvertaken
+from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.progress.session import Session
 from seamark.sinks.contract import Epoch, Identity, Receipt, another_lineage
-from seamark.sinks.folders import is_there
 from seamark.sinks.keyvalue.view import (
     Effect,
     Expiry,
@@ -27,30 +23,15 @@ from seamark.sinks.keyvalue.view import (
     forget_times,
     receipt_of_epoch,
     shown_version,
+    was_given_up,
     was_taken_back,
 )
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
-from seamark.sinks.keyvalue.view_staging import Staging, Way
+from seamark.sinks.keyvalue.view_staging import Staging, Way, overtaken_without
 from seamark.sinks.keyvalue.view_store import ViewStore
 from seamark.sinks.keyvalue.view_undo import can_be_taken_back, keep_what_was, take_back
 
 log = logger_named("seamark.sinks")
-
-
-@contextmanager
-def _overtaken_without(folder: str) -> Iterator[None]:
-    """When a folder has vanished, another process has committed it and put it aside."""
-    try:
-        yield
-    except (SeamarkError, OSError):
-        if is_there(folder):
-            raise
-        raise SessionOvertaken(f"{folder} is gone") from None
-
-
-def _taken_back(session: Session, *, folder: str, staged: StagedEpoch) -> None:
-    if shown_version(session) == staged.version:  # otherwise another process has already done it
-        take_back(session, folder, staged)
 
 
 class PreparedView(Identity, frozen=True):
@@ -131,7 +112,7 @@ class ViewWriter(ViewStore):
                 where=self.shown,
                 hint="Restore the server from a save, or start over with a new target.",
             )
-        with _overtaken_without(folder):
+        with overtaken_without(folder):
             return self._staging.read(folder, self.step_to(now)).receipt
 
     def step_to(self, version: ViewVersion) -> Step:
@@ -185,6 +166,8 @@ class ViewWriter(ViewStore):
                 where=self.shown,
                 hint="A rollback or reset began a new history; this program is of the old one.",
             )
+        if was_given_up(session, prepared.attempt):
+            raise self._gone(prepared.version)
         now = shown_version(session)
         if now == prepared.after:
             self._folder_of(prepared.version)  # whoever aborts it cannot clear our memory
@@ -197,7 +180,7 @@ class ViewWriter(ViewStore):
         folder = self._staging.find(step) if self._undo else None
         before = ""
         if folder is not None:
-            with _overtaken_without(folder):
+            with overtaken_without(folder):
                 before = keep_what_was(session, folder, staged, effect)
         if self._may_have_times:
             # with the first epoch and not before: a start may yet be refused, and change nothing
@@ -207,7 +190,7 @@ class ViewWriter(ViewStore):
 
     def _read(self, step: Step) -> tuple[StagedEpoch, Rows]:
         folder = self._folder_of(step.version)
-        with _overtaken_without(folder):
+        with overtaken_without(folder):
             staged = self._staging.read(folder, step)
             return staged, load_rows(folder, staged.watermark)
 
@@ -227,12 +210,15 @@ class ViewWriter(ViewStore):
     def _folder_of(self, version: ViewVersion) -> str:
         folder = self._staging.find(version)
         if folder is None:
-            raise DamageError(
-                f"epoch {version.epoch} is neither shown nor staged any more",
-                where=f"{self.shown}, {self._staging.path}",
-                hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
-            )
+            raise self._gone(version)
         return folder
+
+    def _gone(self, version: ViewVersion) -> DamageError:
+        return DamageError(
+            f"epoch {version.epoch} is neither shown nor staged any more",
+            where=f"{self.shown}, {self._staging.path}",
+            hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
+        )
 
     def _first_missing(
         self,
@@ -245,7 +231,7 @@ class ViewWriter(ViewStore):
         is_behind = now is None or now.epoch < prepared.epoch  # else no kept epoch leads on
         folder = self._staging.find(prepared.version) if is_behind else None
         if folder is not None and now not in way:
-            with _overtaken_without(folder):
+            with overtaken_without(folder):
                 staged = loaded[0] if loaded else self._staging.read(folder, prepared.step)
             self._require_prepared(staged, prepared)
             way.update(self._staging.way(now, staged.before))
@@ -273,32 +259,38 @@ class ViewWriter(ViewStore):
         if way is None:
             taken = self.in_session(forget_all)
         else:
-            taken = [staged.receipt.epoch for _, staged in way]
-            for folder, staged in way:
-                self.in_session(partial(_taken_back, folder=folder, staged=staged))
+            taken = [staged.receipt.epoch for staged in way]
+            for staged in way:
+                self.in_session(partial(self._take_back, staged=staged))
         self._expiry = self._last = None
         return sorted(taken)
 
-    def way_back(self, epoch: int) -> list[tuple[str, StagedEpoch]] | None:
+    def _take_back(self, session: Session, staged: StagedEpoch) -> None:
+        if shown_version(session) == staged.version:  # otherwise another process has done it
+            folder = self._folder_of(staged.version)  # who has committed it may keep it only now
+            with overtaken_without(folder):
+                take_back(session, folder, staged)
+
+    def way_back(self, epoch: int) -> list[StagedEpoch] | None:
         """The kept epochs to take back one after another; None when the view is to be emptied.
 
         :class:`RefusedError` when it is not known what the view showed at that epoch.
         """
         return None if epoch == 0 else self.in_session(partial(self._way_back, epoch=epoch))
 
-    def _way_back(self, session: Session, epoch: int) -> list[tuple[str, StagedEpoch]]:
-        way: list[tuple[str, StagedEpoch]] = []
+    def _way_back(self, session: Session, epoch: int) -> list[StagedEpoch]:
+        way: list[StagedEpoch] = []
         shown = shown_version(session)
         step = None if shown is None else self.step_to(shown)
         while step is not None and step.version.epoch > epoch:
             folder = self._staging.find(step.version)
             if folder is None:
                 raise self._not_known(epoch, shown)
-            with _overtaken_without(folder):
+            with overtaken_without(folder):
                 if not can_be_taken_back(session, folder, step.version.epoch):
                     raise self._not_known(epoch, shown)
                 staged = self._staging.read(folder, step)
-            way.append((folder, staged))
+            way.append(staged)
             step = staged.before
         return way
 

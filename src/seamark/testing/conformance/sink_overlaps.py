@@ -60,8 +60,8 @@ class SinkOverlaps:
         self, writer: Writer, visible: ReadRows
     ) -> None:
         for stopped in self._stopped_commits(writer):
-            other = writer.new_handle()
-            met = self._overlap(stopped, partial(other.commit, stopped.committable))
+            by_another = partial(writer.new_handle().commit, stopped.committable)
+            met = self._overlap(stopped, by_another)
             assert (met.first_error, met.other_error) == (None, None), met
             self._check_all_shown(stopped, writer, visible, met)
 
@@ -70,8 +70,8 @@ class SinkOverlaps:
     ) -> None:
         """Two processes start at the same time, and both finish what a dead one has decided."""
         for stopped in self._stopped_commits(writer, alone=True):
-            other = writer.new_handle()
-            met = self._overlap(stopped, partial(other.commit, stopped.committable))
+            by_another = partial(writer.new_handle().commit, stopped.committable)
+            met = self._overlap(stopped, by_another)
             assert (met.first_error, met.other_error) == (None, None), met
             self._check_all_shown(stopped, writer, visible, met)
 
@@ -87,6 +87,33 @@ class SinkOverlaps:
                 self._check_refused(stopped, writer, visible, met)
                 writer.show([stopped.number], epoch(stopped.number), f"b{stopped.number}")
             assert sorted(visible()) == [*range(1, stopped.number + 1)], met
+
+    def test_a_commit_between_two_steps_of_an_abort_fails_or_is_left_alone(
+        self, writer: Writer, visible: ReadRows
+    ) -> None:
+        self._prepared(writer, 1).commit()
+        steps = self._steps(self._prepared(writer, 2).sink)
+        count = steps.count(partial(_clear, writer.new_handle()))
+        writer.show([2], epoch(2), "b2")
+        for number, at in enumerate(spread(count, self.overlaps), start=3):
+            stopped = self._prepared(writer, number, at)
+            met = steps.overlap(
+                partial(_clear, writer.new_handle()), at, stopped.commit, self.patience
+            )
+            assert met.first_error is None, met
+            assert writer.new_handle().leftovers() == [], met
+            if self._is_shown(stopped, visible, met):
+                assert met.other_error is None, (met, "it is shown, so it has not failed")
+                if not self.can_take_back:
+                    continue
+                taken = writer.new_handle().unpublish_after(number - 1)
+                assert taken == [number], (met, "all that it needs is still there")
+            else:
+                _require_told(met.other_error, met)
+                if stopped.sink.guarantee.is_transactional:
+                    assert met.other_error is not None, (met, "it shows nothing, so it has failed")
+            writer.show([number], epoch(number), f"b{number}")
+            assert sorted(visible()) == [*range(1, number + 1)], met
 
     def test_a_new_history_between_two_steps_of_a_commit_is_not_mixed_with_the_old_one(
         self, writer: Writer, visible: ReadRows
@@ -106,7 +133,7 @@ class SinkOverlaps:
             met = self._overlap(stopped, roll_back)
             if met.other_error is None:
                 expected.append(row)
-                _require_told(met)
+                _require_told(met.first_error, met)
             else:
                 assert not self.can_take_back, met
                 assert isinstance(met.other_error, LineageError), met
@@ -180,7 +207,7 @@ class SinkOverlaps:
     def _check_refused(
         self, stopped: Stopped, writer: Writer, visible: ReadRows, met: Overlap
     ) -> None:
-        _require_told(met)
+        _require_told(met.first_error, met)
         sink = writer.new_handle()
         if sink.guarantee.is_transactional:
             assert met.first_error is not None, (met, "a commit that shows nothing has failed")
@@ -222,8 +249,7 @@ def _timeline(number: int) -> str:
     return f"0198c000-0000-7000-8000-{number:012x}"
 
 
-def _require_told(met: Overlap) -> None:
+def _require_told(error: Exception | None, met: Overlap) -> None:
     """Whoever was overtaken is told what has happened, and what to do."""
-    error = met.first_error
     assert error is None or isinstance(error, SeamarkError), met
     assert type(error) is not SeamarkError, (met, "it says what kind of error it is")
