@@ -45,6 +45,7 @@ _CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MU
 _CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+\.)*")
 _NO_MEMORY: Final = re.compile(
     r"OUT_OF_MEMORY|OutOfMemoryError|SparkContext was shut ?down|stopped SparkContext"
+    r"|SparkContext\.\w+\(\)\" is null"
     r"|Error while sending or receiving|Answer from Java side is empty|connect to the Java server"
 )
 """Without memory Spark ends its own process; what is heard of that depends on who asks first."""
