@@ -28,7 +28,7 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.native.state_choice import FORMAT_VERSION, StateSelection
-from seamark.spark.failures import SparkFailure, is_of_spark, out_of_memory, said_by
+from seamark.spark.failures import SparkFailure, explained, is_of_spark, out_of_memory, said_by
 from seamark.spark.limited_jobs import limited_jobs
 from seamark.spark.pinned_settings import require_known_settings
 
@@ -73,6 +73,9 @@ def state_frame(
     except Exception as error:
         if not is_of_spark(error):
             raise
+        known = explained(error)
+        if isinstance(known, StoreUnavailableError):  # a disk is full
+            raise known from error
         raise _error_for(said_by(error), files, reading) from error
 
 
