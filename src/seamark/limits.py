@@ -73,6 +73,11 @@ MOST_ABSENT_STORES: Final = 1_000
 MOST_STORE_NAMES: Final = 100
 """Stores of one operator in each partition. A join has four."""
 
+STATE_PATIENCE: Final = 120
+STATE_BYTES_PER_SECOND_BY_THE_CLOCK: Final = MIB // 4
+"""How many seconds by the clock Spark may take for the rows of an operator's state, and one more
+for so many bytes of its files."""
+
 LARGEST_ENTRY: Final = 10**12
 """No log of Spark has an entry with a higher number."""
 
@@ -313,6 +318,11 @@ def largest_table_text(stored: int) -> int:
 def most_tried(stored: int) -> int:
     """How many bytes the rows of targets that only a store names may unpack to."""
     return max(TRIED_FLOOR, TRIED_RATIO * stored)
+
+
+def state_seconds(stored: int) -> int:
+    """How long by the clock Spark may read rows of state from files of that size."""
+    return STATE_PATIENCE + stored // STATE_BYTES_PER_SECOND_BY_THE_CLOCK
 
 
 def job_seconds(stored: int) -> int:

@@ -347,7 +347,12 @@ def test_what_spark_says_becomes_an_error_with_the_exit_code_that_fits(
 
 @pytest.mark.parametrize(
     "line",
-    ["OutOfMemoryError: Java heap space", "Job 0 cancelled because SparkContext was shut down"],
+    [
+        "OutOfMemoryError: Java heap space",
+        "Job 0 cancelled because SparkContext was shut down",
+        'Cannot invoke "org.apache.spark.scheduler.DAGScheduler.cleanupQueryJobs(long)" because '
+        'the return value of "org.apache.spark.SparkContext.dagScheduler()" is null',
+    ],
 )
 def test_a_state_that_spark_has_no_memory_for_is_not_called_damaged(
     tmp_path: Path, line: str

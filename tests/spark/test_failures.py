@@ -86,6 +86,22 @@ def test_lost_rows_and_other_failures_are_told_as_before() -> None:
     assert other.what == "Spark stopped the query"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[TASK_WRITE_FAILED] Task failed while writing rows to file:/data.\nCaused by: "
+        "java.io.IOException: No space left on device",
+        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.\n"
+        "Caused by: java.io.IOException: Disk quota exceeded",
+    ],
+)
+def test_a_disk_that_spark_finds_full_is_an_outage_like_one_that_we_do(text: str) -> None:
+    error = explained(Failure(text))
+    assert error.exit_code == 7
+    assert "disk is full" in error.what
+    assert "Make room" in str(error.hint)
+
+
 def test_state_of_another_shape_is_not_blamed_on_the_working_copy() -> None:
     for condition in (
         "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",

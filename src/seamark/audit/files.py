@@ -17,9 +17,9 @@ from seamark._common.retry import TRIES
 from seamark.audit.declared_rows import as_declared, declared_schema
 from seamark.audit.epoch_listing import EpochListing, SharedFolders
 from seamark.audit.expectations import EpochRows, SinkHistory
-from seamark.audit.limited_jobs import limited_jobs
 from seamark.audit.limited_targets import option_naming
 from seamark.audit.type_texts import has_too_many_types
+from seamark.audit.untried_files import reading_untried
 from seamark.audit.verdicts import Shown, verdict_of
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.epoch_folder import find_damage, folder_name, read_record, require_only_files
@@ -334,7 +334,7 @@ class _FolderReader:
         self.jobs += 1
         places = list(folders.values())
         try:
-            with limited_jobs(self._spark, places, self._path, self._option):
+            with reading_untried(self._spark, places, self._path, self._option):
                 return dict(digests_by(self._rows(places), _EPOCH))
         except StoreUnavailableError:
             raise

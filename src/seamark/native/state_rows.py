@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, Final
 
+from seamark import limits
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.closures import needs_of
 from seamark.checkpoint_dir.files import CheckpointFiles
@@ -19,9 +20,16 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.schema_paths import require_schemas_inside, with_root
 from seamark.checkpoint_dir.state_files import is_state
 from seamark.checkpoint_dir.state_references import SNAPSHOT_REPAIR, require_version_inside
-from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.native.state_choice import FORMAT_VERSION, StateSelection
-from seamark.spark.failures import SparkFailure, is_of_spark, out_of_memory, said_by
+from seamark.spark.failures import SparkFailure, explained, is_of_spark, out_of_memory, said_by
+from seamark.spark.limited_jobs import limited_jobs
 from seamark.spark.pinned_settings import require_known_settings
 
 if TYPE_CHECKING:
@@ -39,7 +47,8 @@ def state_frame(
 
     The settings of ``spark`` stay as they are. :class:`RefusedError` when Spark would read a schema
     of another directory, :class:`DamageError` when its log names classes that are not Spark's, or
-    its state files of another directory.
+    its state files of another directory, :class:`StoreUnavailableError` when Spark takes far longer
+    than for files of that size.
     """
     require_schemas_inside(files, reading.keeper.operator.number)
     first = reading.batch if reading.changes is None else reading.changes[0]
@@ -47,6 +56,8 @@ def state_frame(
     require_known_settings(files, [*logged, *files.batches("offsets")[-1:]], spark)
     numbers = [reading.keeper.operator.number]
     require_version_inside(files, numbers, reading.batch + 1, spark)
+    below = files.files_below(f"state/{reading.keeper.operator.number}")
+    seconds = limits.state_seconds(sum(files.size(path) or 0 for path in below))
     session = spark.newSession()
     session.conf.set(SNAPSHOT_REPAIR, "false")
     # Spark takes this from the session, also where the directory was written otherwise
@@ -55,11 +66,27 @@ def state_frame(
         frame = session.read.format("statestore").options(**reading.options).load(files.uri)
         if reading.partition is not None:
             frame = frame.where(frame["partition_id"] == reading.partition)
-        yield frame
+        with limited_jobs(spark, seconds, lambda: _too_late(seconds, files)):
+            yield frame
+    except SeamarkError:
+        raise
     except Exception as error:
         if not is_of_spark(error):
             raise
+        known = explained(error)
+        if isinstance(known, StoreUnavailableError):  # a disk is full
+            raise known from error
         raise _error_for(said_by(error), files, reading) from error
+
+
+def _too_late(seconds: int, files: CheckpointFiles) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"Spark has not read the state within {seconds} s, which is much for files of this size",
+        where=files.uri,
+        hint="It proves no damage. If the directory is yours, read it without limits: "
+        "spark.read.format('statestore').load(…). Files of unknown origin may unpack to far more "
+        f"than they are: 'seamark spark inspect {shlex.quote(files.uri)} --read-data'.",
+    )
 
 
 def _error_for(said: SparkFailure, files: CheckpointFiles, reading: StateSelection) -> SeamarkError:

@@ -9,7 +9,13 @@ from typing import Final, NamedTuple, TypeGuard
 
 from seamark._common.text import shortened
 from seamark._redaction import redacted
-from seamark.errors import RefusedError, SeamarkError, SourceSilentError, SourceUnavailableError
+from seamark.errors import (
+    RefusedError,
+    SeamarkError,
+    SourceSilentError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+)
 from seamark.spark.error_transport import arrived
 from seamark.spark.kafka_packages import missing_kafka_hint
 
@@ -45,6 +51,7 @@ _CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MU
 _CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+\.)*")
 _NO_MEMORY: Final = re.compile(
     r"OUT_OF_MEMORY|OutOfMemoryError|SparkContext was shut ?down|stopped SparkContext"
+    r"|SparkContext\.\w+\(\)\" is null"
     r"|Error while sending or receiving|Answer from Java side is empty|connect to the Java server"
 )
 """Without memory Spark ends its own process; what is heard of that depends on who asks first."""
@@ -137,6 +144,12 @@ _NO_HOSTS: Final = re.compile(r"No resolvable bootstrap urls")
 """What Kafka's client says, as of wrong options, when the names of all servers are unknown. In a
 cluster like Kubernetes the name of a broker that is away is unknown too."""
 
+_DISK_FULL: Final = _Known(
+    r"No space left on device|Disk quota exceeded",
+    "a disk is full",
+    "Make room and start again; nothing is lost.",
+    StoreUnavailableError,
+)
 _ROWS_LOST: Final = _Known(
     "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND",
     "an executor that held rows was lost",
@@ -150,6 +163,7 @@ _BY_TEXT: Final = (
         _BY_CLASS[0].what,
         _BY_CLASS[0].hint,
     ),
+    _DISK_FULL,  # whatever Spark could not load or write for it
     _Known(
         r"FAILED_READ_FILE|FileNotFoundException|PATH_NOT_FOUND|does not exist",
         "a file that an epoch was planned to read is gone",
@@ -166,11 +180,6 @@ _BY_TEXT: Final = (
         r"CANNOT_LOAD_STATE_STORE|STATE_STORE_",
         "Spark cannot load its state",
         "Start again: the working copy is compared with the checkpoint and rebuilt if it differs.",
-    ),
-    _Known(
-        r"No space left on device",
-        "a disk is full",
-        "Make room and start again; nothing is lost.",
     ),
     _ROWS_LOST,
 )

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from seamark import open_store
+from seamark import limits, open_store
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
+from seamark.errors import StoreUnavailableError
 from seamark.native.snapshot import take_snapshot
 from seamark.native.state_choice import StateRequest
 from seamark.native.state_rows import state_frame
-from seamark.reports.state_rows import within_reach
+from seamark.reports.state_rows import read_state, within_reach
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.support.running import Cli
 from tests.native.support.queries import Outputs, run
 from tests.pipeline.support.workloads import write_input
+from tests.support.slow_jobs import rest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,6 +118,17 @@ def test_damaged_state_is_one_paragraph_with_spark_s_name_for_it(
     assert "CANNOT_LOAD_STATE_STORE" in cli.err
     assert "org.apache.spark" not in cli.err
     assert cli("spark", "state", tmp_path / "ck", "--batch", "1") == 0
+
+
+@pytest.mark.warm
+def test_state_that_takes_far_too_long_for_its_size_is_given_up(
+    spark: SparkSession, counted: tuple[Path, Outputs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STATE_PATIENCE", 1)
+    directory = LocalDirectory(counted[0])
+    with pytest.raises(StoreUnavailableError, match="not read the state within 1 s") as told:
+        read_state(directory, StateRequest(), spark, lambda frame, _: rest(frame.sparkSession, 60))
+    assert "--read-data" in str(told.value)
 
 
 @pytest.mark.warm

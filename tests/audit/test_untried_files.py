@@ -9,36 +9,12 @@ import pytest
 
 from seamark import limits
 from seamark.audit import files
-from seamark.audit.limited_jobs import limited_jobs
 from seamark.errors import StoreUnavailableError
 from tests.audit.support.pipelines import audited, ten_epochs
+from tests.support.slow_jobs import rest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def rest(spark: SparkSession, seconds: int) -> None:
-    """Have Spark do nothing for so long, in short pieces as when it reads rows."""
-    slept = "java_method('java.lang.Thread', 'sleep', 100L + id % 1)"
-    spark.range(10 * seconds).selectExpr(slept).repartition(1).collect()
-
-
-@pytest.mark.warm
-def test_a_job_that_takes_too_long_is_given_up_and_the_next_one_is_not(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "UNTRIED_SECONDS", 1)
-    with (
-        pytest.raises(StoreUnavailableError, match="within 1 s") as caught,
-        limited_jobs(spark, [str(tmp_path)], "folder", "--target a=…"),
-    ):
-        rest(spark, 60)
-    assert "--target a=…" in str(caught.value)
-    monkeypatch.setattr(limits, "UNTRIED_SECONDS", 30)
-    with limited_jobs(spark, [str(tmp_path), str(tmp_path / "gone")], "folder", "--target a=…"):
-        assert spark.range(3).count() == 3
-    with pytest.raises(ZeroDivisionError), limited_jobs(spark, [], "folder", "--target a=…"):
-        raise ZeroDivisionError
 
 
 @pytest.mark.spark
