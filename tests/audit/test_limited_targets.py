@@ -355,6 +355,34 @@ def test_what_a_file_takes_that_only_spark_can_read_is_not_known(tmp_path: Path)
     assert {name for name in [*tried, "named"] if targets.is_sure(name)} == {"usual", "named"}
 
 
+def hollow(path: Path) -> None:
+    """Zeros in a file of columns, none of which are stored."""
+    rows = pa.table({"n": pa.repeat(0, 4_000_000), "word": pa.nulls(4_000_000, pa.string())})
+    pq.write_table(rows, path, compression="none", use_dictionary=False)
+    data = path.read_bytes()
+    with open(path, "wb") as file:
+        file.truncate(len(data))
+        for at in range(0, len(data), 4096):
+            if any(block := data[at : at + 4096]):
+                file.seek(at)
+                file.write(block)
+
+
+def test_a_file_that_is_mostly_a_hole_gets_no_time_and_memory_by_its_length(tmp_path: Path) -> None:
+    path = folder_at(tmp_path / "t")
+    hollow(path)
+    assert list(tried_folders._files(str(path.parent))) == []  # the audit calls it damaged
+    for file in (str(path), f"file://{path}", f"file:{path}"):
+        with pytest.raises(MemoryError, match="mostly a hole"):
+            TriedRows(math.inf).read(file, path.stat().st_size, list)
+    table = tmp_path / "table"
+    target = delta_at(table)
+    (rows,) = table.glob("*.parquet")
+    hollow(rows)
+    with pytest.raises(RefusedError, match="mostly a hole"):
+        LimitedTargets({"a": target}).require("a")
+
+
 def test_all_that_a_file_unpacks_to_is_counted(tmp_path: Path) -> None:
     text = b'{"n":1}\n' * 1000
     for name, data in {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.native.state_choice import StateRequest, StateSelection, choose, keepers
-from seamark.native.state_rows import _error_for, brought_here, plain
+from seamark.native.state_rows import _error_for, brought_here, plain, state_frame
 from seamark.reports import state_rows
 from seamark.reports.state_rows import read_state, within_reach
 from seamark.spark.failures import SparkFailure, said_by
@@ -362,6 +363,20 @@ def test_a_state_that_spark_has_no_memory_for_is_not_called_damaged(
     error = _error_for(SparkFailure("", line), tree, choose(tree, StateRequest(batch=2)))
     assert "memory was not enough" in error.what
     assert "--driver-memory" in str(error.hint)
+
+
+def test_a_state_file_that_is_mostly_a_hole_is_not_copied_by_spark(tmp_path: Path) -> None:
+    make_copy(tmp_path, 3)
+    tree = tree_of(tmp_path)
+    reading = choose(tree, StateRequest())
+    path = next(path for path in tree.files_below("state/0") if path.endswith((".delta", ".zip")))
+    os.truncate(tmp_path / path, 1 << 40)
+    no_spark: Any = None
+    with (
+        pytest.raises(DamageError, match=f"{path} is mostly a hole"),
+        state_frame(no_spark, tree, reading),
+    ):
+        pass
 
 
 # values

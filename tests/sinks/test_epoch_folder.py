@@ -332,6 +332,17 @@ def test_links_and_pipes_below_an_epoch_are_found_before_it_is_read(
         require_only_files(str(folder))
 
 
+def test_a_file_of_an_epoch_that_is_mostly_a_hole_is_damage(tmp_path: Path) -> None:
+    """Spark would read gigabytes of nothing."""
+    folder = tmp_path / folder_name(1)
+    folder.mkdir()
+    (folder / "part-0.json").write_bytes(b"{}\n" * 1_000_000)
+    require_only_files(str(folder))
+    os.truncate(folder / "part-0.json", 1 << 40)
+    with pytest.raises(DamageError, match="mostly a hole"):
+        require_only_files(str(folder))
+
+
 def test_an_epoch_that_is_gone_is_fine_and_one_that_is_a_file_is_damage(
     tmp_path: Path,
 ) -> None:

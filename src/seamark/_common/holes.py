@@ -10,8 +10,26 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from seamark.limits import HOLE_FLOOR, HOLE_RATIO
+
+
+def is_hollow(path: str) -> bool:
+    """Whether much less is stored of a file than its length; not when it is no file, or is gone."""
+    try:
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_size <= HOLE_FLOOR:
+            return False
+        if found.st_blocks * 512 >= found.st_size // HOLE_RATIO:
+            return False
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False  # whoever reads it says why it cannot be read
+    try:
+        return is_mostly_hole(fd, 0, found.st_size)
+    finally:
+        os.close(fd)
 
 
 def is_mostly_hole(fd: int, start: int, end: int) -> bool:

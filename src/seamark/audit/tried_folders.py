@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from seamark import limits
+from seamark._common.holes import is_hollow
 from seamark.audit.expectations import SinkHistory
 from seamark.audit.limited_targets import Reader, TriedTarget
 from seamark.audit.tried_rows import TriedRows, left_to_the_audit
@@ -66,7 +67,7 @@ def trier() -> Reader:
 def _files(folder: str) -> Iterator[str]:
     """The files that Spark reads, below folders for the values of columns as well.
 
-    Neither links nor pipes are opened: the audit names them.
+    Neither links nor pipes nor files that are mostly holes are opened: the audit names them.
     """
     for root, folders, names in os.walk(folder):
         folders[:] = filter(_is_read, folders)
@@ -83,7 +84,7 @@ def _is_read(name: str) -> bool:
 def _is_file(path: str) -> bool:
     """Whether it is one; not when it is gone, because epochs may be merged or taken back."""
     try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
+        return stat.S_ISREG(os.lstat(path).st_mode) and not is_hollow(path)
     except FileNotFoundError:
         return False
 

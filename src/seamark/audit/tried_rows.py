@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from seamark import limits
+from seamark._common.holes import is_hollow
 from seamark._common.limited_process import limit_this_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_LOCAL: Final = re.compile(r"^file:(?://(?:localhost)?(?=/))?", re.IGNORECASE)
 
 
 def size_of(batch: pa.RecordBatch) -> int:
@@ -57,6 +61,8 @@ class TriedRows:
         be read is left to the audit, which is then not :attr:`sure <is_sure>` what it meets.
         """
         if file not in self._seen:
+            if is_hollow(_LOCAL.sub("", file)):
+                raise MemoryError(f"{file} is mostly a hole: little of it is stored")
             self._seen.add(file)
             self._stored += size
             self._largest = max(self._largest, size)

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark import limits
+from seamark._common.holes import is_hollow
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.closures import needs_of
 from seamark.checkpoint_dir.files import CheckpointFiles
@@ -46,18 +47,17 @@ def state_frame(
     """The rows as a DataFrame; what Spark says against it comes as one of our errors.
 
     The settings of ``spark`` stay as they are. :class:`RefusedError` when Spark would read a schema
-    of another directory, :class:`DamageError` when its log names classes that are not Spark's, or
-    its state files of another directory, :class:`StoreUnavailableError` when Spark takes far longer
-    than for files of that size.
+    of another directory, :class:`DamageError` when its log names classes that are not Spark's, its
+    state files of another directory, or one of them is mostly a hole;
+    :class:`StoreUnavailableError` when Spark takes far longer than for files of that size.
     """
+    seconds = limits.state_seconds(_stored(files, reading.keeper.operator.number))
     require_schemas_inside(files, reading.keeper.operator.number)
     first = reading.batch if reading.changes is None else reading.changes[0]
     logged = [n for n in files.batches("offsets") if first <= n <= reading.batch]
     require_known_settings(files, [*logged, *files.batches("offsets")[-1:]], spark)
     numbers = [reading.keeper.operator.number]
     require_version_inside(files, numbers, reading.batch + 1, spark)
-    below = files.files_below(f"state/{reading.keeper.operator.number}")
-    seconds = limits.state_seconds(sum(files.size(path) or 0 for path in below))
     session = spark.newSession()
     session.conf.set(SNAPSHOT_REPAIR, "false")
     # Spark takes this from the session, also where the directory was written otherwise
@@ -77,6 +77,24 @@ def state_frame(
         if isinstance(known, StoreUnavailableError):  # a disk is full
             raise known from error
         raise _error_for(said_by(error), files, reading) from error
+
+
+def _stored(files: CheckpointFiles, operator: int) -> int:
+    """Bytes of an operator's files; :class:`DamageError` for one that is mostly a hole.
+
+    Spark copies files of RocksDB to its local disk, and there a hole takes its length.
+    """
+    root = files.uri.removeprefix("file:")
+    found = 0
+    for path in files.files_below(f"state/{operator}"):
+        if is_hollow(f"{root}/{path}"):
+            raise DamageError(
+                f"{path} is mostly a hole: little of it is stored",
+                where=files.uri,
+                hint="It is no file of Spark's. Put it back from a copy of the directory or store.",
+            )
+        found += files.size(path) or 0
+    return found
 
 
 def _too_late(seconds: int, files: CheckpointFiles) -> StoreUnavailableError:

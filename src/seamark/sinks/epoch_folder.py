@@ -21,6 +21,7 @@ from seamark._common.files import (
     version_of_file,
     write_file,
 )
+from seamark._common.holes import is_hollow
 from seamark._common.json_documents import seal, unseal
 from seamark._common.parallel import map_in_threads
 from seamark.errors import DamageError, FormatTooNewError, SeamarkError
@@ -183,9 +184,9 @@ def _walk(folder: str) -> tuple[dict[str, int], list[str]]:
 
 
 def require_only_files(folder: str) -> None:
-    """See that an epoch's folder has files and folders alone.
+    """See that an epoch's folder has files and folders alone, and bytes in the files.
 
-    Spark does not look at that: it follows links, and waits for pipes.
+    Spark does not look at that: it follows links, waits for pipes, and reads gigabytes of nothing.
     :class:`StoreUnavailableError` names a link, and :class:`DamageError` anything else. A folder
     that is gone is fine.
     """
@@ -201,6 +202,8 @@ def require_only_files(folder: str) -> None:
                         folders.append(entry.path)
                     elif not entry.is_file(follow_symlinks=False):
                         raise _no_file(entry.path)
+                    elif is_hollow(entry.path):
+                        raise DamageError(f"{entry.path} is mostly a hole: little of it is stored")
         except NotADirectoryError:
             raise _no_file(above) from None
         except FileNotFoundError:
