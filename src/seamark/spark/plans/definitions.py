@@ -70,6 +70,7 @@ class Definitions:
         self._made_by: dict[int, str] = {}
         self._united_columns = frozenset(united_columns(plan))
         self._of_first: dict[tuple[int, int], tuple[str, Notes]] = {}
+        self._first_plans: dict[tuple[int, int], Definitions] = {}
 
     def begin(self) -> None:
         """Forget what :meth:`hidden` tells."""
@@ -271,10 +272,20 @@ class Definitions:
         plan = unions[0].children().head() if unions else below
         place = number, len(unions)
         if place not in self._of_first:
-            own = Definitions(plan, self._name_of)
+            own = self._definitions_of_first(unions, plan)
+            own.begin()
             self._of_first[place] = own.whole(attribute, plan), own._found
         text, inputs = self._of_first[place]
         self._found |= {("united", f"{attribute.name()}: {text}"): None, **inputs}
+
+    def _definitions_of_first(self, unions: list[Any], plan: Any) -> Definitions:
+        """Those of the first plan of a union, made once; without a union those of the plan."""
+        if not unions:
+            return Definitions(plan, self._name_of)
+        union = int(unions[0].output().head().exprId().id()), len(unions)
+        if union not in self._first_plans:
+            self._first_plans[union] = Definitions(plan, self._name_of)
+        return self._first_plans[union]
 
     def _note_expanded(self, expand: Any, place: int) -> None:
         """Note what a column of a row is that becomes several, unless it is the same in each."""
@@ -320,7 +331,13 @@ class Definitions:
 
     def _united(self, attribute: Any, node: Any, children: list[Any]) -> str:
         place = place_of_column(attribute, node.output())
-        definitions = [self._definition(child.output().apply(place), child) for child in children]
+        columns = [(child.output().apply(place), child) for child in children]
+        definitions = [
+            str(attribute.name())  # the first one has this number too, see _note_united
+            if column.exprId().equals(attribute.exprId())
+            else self._definition(column, child)
+            for column, child in columns
+        ]
         return " | ".join(dict.fromkeys(definitions))
 
     def _alias(self, attribute: Any, expression: Any, below: Any) -> str:
