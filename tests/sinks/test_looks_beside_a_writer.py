@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from seamark.sinks.files import committable_of
 from seamark.sinks.hdfs_files import HdfsFileSink
 from seamark.sinks.hdfs_folder import HdfsFolder
 from seamark.sinks.publish import Prepared
+from seamark.sinks.target_checks import Target
 from seamark.testing.conformance.sink_examples import NEW, OLD, receipt
 from tests.sinks.support.hand_written import (
     HandRanged,
@@ -238,3 +240,29 @@ def test_a_folder_on_hdfs_without_a_record_is_told(folder: HdfsFolder) -> None:
         folder.receipt(1)
     with pytest.raises(LineageError, match="no FileSink has published it"):
         folder.publish(told)
+
+
+@pytest.mark.warm
+def test_two_drivers_that_claim_a_folder_on_hdfs_at_once_leave_a_whole_note_of_whose_it_is(
+    folder: HdfsFolder, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, other = Target("trades", "bars", "parquet", ()), HadoopDirectory(folder.url, spark)
+    write = folder._files.write_stream
+
+    def write_beside_another(path: str, pieces: Iterable[bytes]) -> None:
+        write(path, pieces)
+        monkeypatch.undo()
+        late = HdfsFolder(folder.url)
+        late._opened = other
+        with pytest.MonkeyPatch.context() as torn:
+            begun = other.write_stream
+            torn.setattr(other, "rename_if_free", lambda *_: False)
+            torn.setattr(other, "write_stream", lambda path, _: begun(path, (b"{",)))
+            with suppress(StoreUnavailableError):
+                late.claim(ours)
+
+    monkeypatch.setattr(folder._files, "write_stream", write_beside_another)
+    folder.claim(ours)
+    folder.check(ours)
+    assert [name for name in other.names("_seamark") if name.startswith(".target")] == []
+    other.close()

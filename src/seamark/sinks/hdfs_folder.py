@@ -9,6 +9,7 @@ Tests: ``tests/integration/test_hdfs_sink.py``.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,10 +96,12 @@ class HdfsFolder:
             try:
                 require_same_target(files.read(note), ours, self.url)
             except FileNotFoundError:
-                fresh = f"{_OURS}/.{TARGET}.{hashlib.sha256(encoded_target(ours)).hexdigest()[:16]}"
+                # another process may claim it too: neither may rename what the other still writes
+                fresh = f"{_OURS}/.{TARGET}.{os.urandom(8).hex()}"
                 files.write_stream(fresh, (encoded_target(ours),))
                 if files.rename_if_free(fresh, note):
                     return
+                files.remove((fresh,))
             else:
                 return
         raise StoreUnavailableError(f"{self.url}/{note} comes and goes", hint="Start again.")
