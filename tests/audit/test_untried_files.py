@@ -10,6 +10,7 @@ import pytest
 from seamark import limits
 from seamark.audit import files
 from seamark.errors import StoreUnavailableError
+from seamark.spark.row_digests import digests_by
 from tests.audit.support.pipelines import audited, ten_epochs
 from tests.support.slow_jobs import rest
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 def test_only_folders_that_are_not_named_and_not_all_readable_have_a_limit(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, digests = ten_epochs(spark, tmp_path), files.digests_by
+    store = ten_epochs(spark, tmp_path)
 
     def slowly(*asked: Any) -> Any:
         rest(spark, 3)
-        return digests(*asked)
+        return digests_by(*asked)
 
     monkeypatch.setattr(limits, "UNTRIED_SECONDS", 1)
     monkeypatch.setattr(files, "digests_by", slowly)
@@ -34,6 +35,6 @@ def test_only_folders_that_are_not_named_and_not_all_readable_have_a_limit(
     broken.write_bytes(broken.read_bytes()[:-20])
     with pytest.raises(StoreUnavailableError, match="--target trades="):
         audited(spark, store)
-    monkeypatch.setattr(files, "digests_by", digests)
+    monkeypatch.setattr(files, "digests_by", digests_by)
     monkeypatch.setattr(limits, "UNTRIED_SECONDS", 60)
     assert audited(spark, store).is_damaged
