@@ -11,6 +11,7 @@ Tests: ``tests/pipeline/test_shared_state.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +32,9 @@ from seamark.spark.plans.computation import Operator, operators_of, python_funct
 from seamark.spark.plans.determinism import drawn_apart
 from seamark.spark.plans.executed_plan import (
     EXCLUDED_RULES,
+    TOTAL,
     PlanOperator,
+    has_totals,
     operators_to_run,
     optimized,
     removable_nodes,
@@ -130,10 +133,14 @@ class Compiled:
         """The stateful operators that every plan of the query must have, and Spark's settings for
         that."""
         spark = self.df.sparkSession
-        plans = self._optimized_branches()
+        excluded = spark.conf.get(EXCLUDED_RULES, "") or ""
+        totals = {TOTAL} if has_totals(analyzed(self.df)) else set()
+        unmerged = settings_for((), totals, excluded)
+        with session_settings(spark, unmerged) if totals else nullcontext():
+            plans = self._optimized_branches()
         operators = _operators_of(plans, output_mode)
-        removable = sorted({name for plan in plans for name in removable_nodes(plan)})
-        settings = settings_for(operators, removable, spark.conf.get(EXCLUDED_RULES, "") or "")
+        removable = {name for plan in plans for name in removable_nodes(plan)}
+        settings = settings_for(operators, sorted(removable | totals), excluded)
         if EXCLUDED_RULES in settings:  # without these rules, a limit of a limit is two operators
             with session_settings(spark, settings):
                 operators = _operators_of(self._optimized_branches(), output_mode)

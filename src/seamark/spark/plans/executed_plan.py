@@ -47,13 +47,21 @@ _KINDS: Final[Mapping[str, str]] = {
 EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
 CACHE_PRUNING: Final = "spark.sql.inMemoryColumnarStorage.partitionPruning"
 EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
+TOTAL: Final = "total"
+"""An aggregation without a key; see :func:`has_totals`."""
 _OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
 _RULES_THAT_REMOVE: Final[Mapping[str, tuple[str, ...]]] = {
-    "GlobalLimit": ("EliminateLimits", "ConvertToLocalRelation"),
-    "Sort": ("EliminateSorts", "OptimizeOneRowPlan"),
-    "Aggregate": ("OptimizeOneRowPlan",),
+    "GlobalLimit": (f"{_OPTIMIZER}.EliminateLimits", f"{_OPTIMIZER}.ConvertToLocalRelation"),
+    "Sort": (f"{_OPTIMIZER}.EliminateSorts", f"{_OPTIMIZER}.OptimizeOneRowPlan"),
+    "Aggregate": (f"{_OPTIMIZER}.OptimizeOneRowPlan",),
+    # it makes a subquery of several totals, which has no state (seen in 4.3)
+    TOTAL: (
+        f"{_OPTIMIZER}.MergeSubplans",
+        "org.apache.spark.sql.execution.planmerging.MergeSubplans",
+    ),
 }
-"""Rules that remove a node of a plan because of the rows that there are in one batch."""
+"""Rules that remove a node of a plan: because of the rows that there are in one batch, or because
+there is one like it."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +211,7 @@ def settings_for(
     settings = {CACHE_PRUNING: "false"}
     if list(operators):
         settings[EXCHANGE_REUSE] = "false"
-    ours = [f"{_OPTIMIZER}.{rule}" for name in removable for rule in _RULES_THAT_REMOVE[name]]
+    ours = [rule for name in removable for rule in _RULES_THAT_REMOVE[name]]
     if ours:
         rules = [rule.strip() for rule in excluded_rules.split(",") if rule.strip()]
         settings[EXCLUDED_RULES] = ",".join(dict.fromkeys([*rules, *ours]))
@@ -219,6 +227,18 @@ def removable_nodes(plan: Any) -> set[str]:
     if name == "Aggregate" and not plan.groupOnly():
         return below  # only one without functions could be a projection
     return below | {name}
+
+
+def has_totals(plan: Any) -> bool:
+    """Whether an analyzed plan aggregates a stream without a key.
+
+    Asked before the optimizer runs: it takes several of them out of the plan that we would look at
+    as well, so that no comparison tells.
+    """
+    is_total = plan.getClass().getSimpleName() == "Aggregate" and plan.isStreaming()
+    if is_total and plan.groupingExpressions().isEmpty():
+        return True
+    return any(has_totals(child) for child in each(plan.children()))
 
 
 def optimized(df: DataFrame) -> Any:
