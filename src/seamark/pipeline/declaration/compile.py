@@ -187,7 +187,7 @@ def compile_outputs(
     leaves = {name: tuple(sources.of(plan)) for name, plan in plans.items()}
     branches = _branches([output.df for output in outputs], share_state=share_state)
     computed: dict[str, Any] = {}
-    places: dict[str, Places] = {}
+    places: dict[str, Places | None] = {}
     for branch in branches:
         if branch.shared is not None and not branch.shared.keeps_state:
             computed |= {outputs[n].name: plans[outputs[n].name] for n in branch.outputs}
@@ -195,7 +195,7 @@ def compile_outputs(
             first = outputs[branch.outputs[0]].name
             computed[first] = analyzed(branch.df)
             if stateful_operators(computed[first]):
-                places[first] = function_places(optimized(branch.df))
+                places[first] = function_places(computed[first], optimized(branch.df))
     united = _united([branch.df for branch in branches])
     require_supported_query(united, output_mode)
     plan = analyzed(united)

@@ -53,9 +53,8 @@ def operators_of(
     """Every stateful operator and watermark below a plan, parents first.
 
     ``name_of`` names a leaf, ``table_of`` the table that it was declared as, if it was.
-    ``function_places`` are those of the plan that Spark's optimizer makes of it.
+    ``function_places`` are those in the plan that Spark's optimizer makes of it.
     """
-    places_of = function_places or {}
     definitions = Definitions(plan, name_of)
     operators = []
     places: list[Place] = []
@@ -67,7 +66,7 @@ def operators_of(
         if class_name(node) == "EventTimeWatermark":
             operators.append({**_watermark(node, definitions), **definitions.hidden()})
         elif (kind := stateful_kind(node)) is not None:
-            parts = _parts(node, read, definitions, places_of)
+            parts = _parts(node, read, definitions, function_places)
             operators.append({"operator": kind, **parts, **definitions.hidden()})
             if class_name(node) == "Join":
                 operators[-1]["filter"] = shortened(filters.texts or "none")
@@ -81,7 +80,7 @@ def operators_of(
         """The same description without the rest of the plan, which some names depend on."""
         own = Definitions(place.node, name_of)
         own.begin()
-        described = _parts(place.node, columns[place.number], own, places_of)
+        described = _parts(place.node, columns[place.number], own, function_places)
         told = place.operator["operator"], _QUALIFIER.sub("", place.operator.get("filter", ""))
         sources = _sources(place, own)
         # inputs are compared by their names, so that one more is no other operator
@@ -151,7 +150,7 @@ def _watermark(node: Any, definitions: Definitions) -> Operator:
 
 
 def _parts(
-    node: Any, read: frozenset[int], definitions: Definitions, places: Places
+    node: Any, read: frozenset[int], definitions: Definitions, places: Places | None
 ) -> dict[str, Any]:
     kind = class_name(node)
     if kind == "Aggregate":
@@ -179,7 +178,7 @@ def _keyed(keys: Any, below: Any, definitions: Definitions) -> dict[str, Any]:
 
 
 def _aggregate(
-    node: Any, read: frozenset[int], definitions: Definitions, places: Places
+    node: Any, read: frozenset[int], definitions: Definitions, places: Places | None
 ) -> dict[str, Any]:
     """The keys and functions of an aggregation; Spark keeps no function that nobody reads."""
     parts = _keyed(node.groupingExpressions(), node.child(), definitions)

@@ -1,8 +1,9 @@
-"""In which order an aggregation keeps its functions in the state.
+"""Which functions an aggregation keeps in the state, and in which order.
 
 Spark merges what is selected of an aggregation into it, so the order of the selection decides, and
-not that of the declaration. The state has no names but those of the kinds of functions: two sums
-that change places would go on from the state of each other.
+not that of the declaration. It drops those that nobody reads, also through sorts, limits and
+unions. The state has no names but those of the kinds of functions: one sum in the place of another
+would go on from its state.
 
 Tests: ``tests/spark/test_function_order.py``.
 """
@@ -16,8 +17,8 @@ from seamark.spark.plans.trees import class_name, each
 
 FUNCTIONS: Final = "functions"
 ORDER: Final = "order"
-"""Parts of an aggregation's description: its functions, and their places in that list in the order
-of the state."""
+"""Parts of an aggregation's description: its functions, and the numbers in that list of those that
+the state has, in its order."""
 
 Places = Mapping[int, int]
 """By the id of a function's result: where it comes among all functions of a plan."""
@@ -37,8 +38,14 @@ def result_id(function: Any) -> int:
     return int(function.resultId().id())
 
 
-def function_places(optimized: Any) -> Places:
-    """Where each function is in a plan that Spark's optimizer has made; equal ones are one."""
+def function_places(analyzed: Any, optimized: Any) -> Places | None:
+    """Where each function is in what Spark's optimizer has made of a plan; equal ones are one.
+
+    None when the optimizer has put other functions there, and so it is not known which is which.
+    """
+    declared = {
+        result_id(one) for each_of in _functions_of_aggregations(analyzed) for one in each_of
+    }
     places: dict[int, int] = {}
     for functions in _functions_of_aggregations(optimized):
         known: dict[int, list[Any]] = {}
@@ -48,7 +55,7 @@ def function_places(optimized: Any) -> Places:
             alike.append(function)
             place = places.get(result_id(equal), len(places))
             places.setdefault(result_id(function), place)
-    return places
+    return places if places.keys() <= declared else None
 
 
 def _functions_of_aggregations(plan: Any) -> Iterator[list[Any]]:
@@ -59,25 +66,23 @@ def _functions_of_aggregations(plan: Any) -> Iterator[list[Any]]:
         yield from _functions_of_aggregations(child)
 
 
-def state_order(results: Iterable[tuple[str, int]], places: Places) -> list[int] | None:
-    """The numbers of functions in the order of the state; given are the text and id of each.
+def state_order(results: Iterable[tuple[str, int]], places: Places | None) -> list[int] | None:
+    """The numbers of the functions that the state has; given are the text and id of each function.
 
-    None when the plan does not have one of them, and where there is nothing to put in order.
+    None when that is not known, and for a single one.
     """
-    known = [(text, places.get(one)) for text, one in results]
-    found = [place for _, place in dict.fromkeys(known) if place is not None]
-    if len(found) < 2 or any(place is None for _, place in known):
+    numbered = list(dict.fromkeys((text, (places or {}).get(one)) for text, one in results))
+    if places is None or len(numbered) < 2:
         return None
-    return sorted(range(len(found)), key=found.__getitem__)
+    kept = [(place, number) for number, (_, place) in enumerate(numbered) if place is not None]
+    return [number for _, number in sorted(kept)]
 
 
 def kept_functions(operator: Mapping[str, Any]) -> list[str]:
-    """The functions of a described aggregation in the order of the state, as far as it is known."""
+    """The functions of a described aggregation that the state has, as far as that is known."""
     functions, order = list(operator.get(FUNCTIONS) or []), operator.get(ORDER)
     if order is None:
         return functions
-    if sorted(order) != list(
-        range(len(functions))
-    ):  # of very many, or equal, only some are recorded
+    if not set(order) <= set(range(len(functions))):  # of very many, or equal, some are recorded
         return [*functions, f"in the order {order}"]
     return [functions[number] for number in order]
