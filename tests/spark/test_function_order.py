@@ -11,7 +11,7 @@ from seamark.pipeline.declaration.aggregate_columns import functions_change
 from seamark.pipeline.declaration.computed_changes import operator_changes
 from seamark.spark.plans.computation import operators_of
 from seamark.spark.plans.executed_plan import optimized
-from seamark.spark.plans.function_order import function_places, kept_functions
+from seamark.spark.plans.function_order import function_places, join_columns, kept_functions
 from seamark.spark.plans.plan import analyzed
 
 if TYPE_CHECKING:
@@ -127,3 +127,24 @@ def test_an_order_that_does_not_fit_the_functions_is_only_compared() -> None:
     old, new = described(A, B, order=[0, 7]), described(A, B, order=[0, 1])
     assert kept_functions(old) == [A, B, "in the order [0, 7]"]
     assert operator_changes(old, new)
+
+
+@pytest.mark.warm
+def test_a_join_keeps_what_is_read_of_it_through_a_deduplication_or_a_union(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    left, right = (
+        spark.readStream.schema(schema).json(str(tmp_path))
+        for schema in ("k int, a int, b int", "q int")
+    )
+    joined = left.join(right, left.k == right.q).select("k", "a", "b")
+
+    def join(df: DataFrame) -> dict[str, Any]:
+        kept = join_columns(optimized(df))
+        operators = operators_of(analyzed(df), lambda _: "rows", join_columns=kept)
+        (found,) = (one for one in operators if one["operator"] == "stream-stream join")
+        return found
+
+    for made in (joined.dropDuplicates(["k"]), joined.union(left)):
+        a, b = (join(made.selectExpr("k", f"{name} AS v")) for name in "ab")
+        assert [change.part for change in operator_changes(a, b)] == ["state columns"]

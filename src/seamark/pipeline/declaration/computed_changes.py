@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from seamark.spark.plans.equal_operators import INPUT, OUTPUT, TOLD_APART
-from seamark.spark.plans.function_order import FUNCTIONS, ORDER, kept_functions
+from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS, kept_functions
 from seamark.spark.plans.time_windows import window_text
 
 Operator = Mapping[str, Any]
@@ -26,7 +26,9 @@ DETAILS: Final = "details"
 _BY_NAME: Final = frozenset({DETAILS, "inputs"})
 """Parts with a text for each of several names. One that is new or gone is not a change of it."""
 _UNSHOWN: Final = (
-    _BY_NAME | {"hidden texts", "returned types", "types", "united", "whole filter"} | {ORDER}
+    _BY_NAME
+    | {"hidden texts", "returned types", "types", "united", "whole filter"}
+    | {ORDER, STATE_COLUMNS}
 )
 """Parts that follow from the declaration, and are of use only where they differ."""
 _SINCE: Final = (
@@ -34,7 +36,7 @@ _SINCE: Final = (
         {"expanded", "fields", "filter", "function", "grouping sets", "hidden texts", "lookups"}
         | {"named queries", "parameters", "patterns", "queries", "reads", "returned types"}
         | {"SQL functions", "time zone", "types", "united", "variables", "whole filter"}
-        | {INPUT, OUTPUT, TOLD_APART}
+        | {INPUT, OUTPUT, STATE_COLUMNS, TOLD_APART}
     )
     | _BY_NAME
 )

@@ -22,7 +22,7 @@ from seamark.pipeline.declaration.computed_changes import (
     sources_change,
 )
 from seamark.spark.plans.equal_operators import INPUT, TOLD_APART
-from seamark.spark.plans.function_order import FUNCTIONS, ORDER
+from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS
 
 Structure = Mapping[str, Any]
 What = Literal["pipeline", "source", "operator", "watermark", "sink"]
@@ -325,11 +325,12 @@ def _equal_pairs(
 
 
 def _computes_same(old: DescribedOperator, new: DescribedOperator) -> bool:
-    """Whether the descriptions are equal, apart from an order that one of them does not tell."""
+    """Whether the descriptions are equal, apart from what one of them does not tell."""
     before, after = dict(old.details), dict(new.details)
-    if not (ORDER in before and ORDER in after):
-        before.pop(ORDER, None)
-        after.pop(ORDER, None)
+    for part in (ORDER, STATE_COLUMNS):
+        if not (part in before and part in after):
+            before.pop(part, None)
+            after.pop(part, None)
     return before == after
 
 

@@ -20,6 +20,7 @@ from seamark.spark.plans.equal_operators import Place, tell_equal_apart
 from seamark.spark.plans.function_order import (
     FUNCTIONS,
     ORDER,
+    STATE_COLUMNS,
     Places,
     aggregate_functions,
     result_id,
@@ -49,11 +50,12 @@ def operators_of(
     name_of: Callable[[Any], str],
     table_of: Callable[[Any], str] = lambda _: "",
     function_places: Places | None = None,
+    join_columns: frozenset[int] | None = None,
 ) -> list[Operator]:
     """Every stateful operator and watermark below a plan, parents first.
 
     ``name_of`` names a leaf, ``table_of`` the table that it was declared as, if it was.
-    ``function_places`` are those in the plan that Spark's optimizer makes of it.
+    ``function_places`` and ``join_columns`` are those in what Spark's optimizer makes of it.
     """
     definitions = Definitions(plan, name_of)
     operators = []
@@ -69,6 +71,9 @@ def operators_of(
             parts = _parts(node, read, definitions, function_places)
             operators.append({"operator": kind, **parts, **definitions.hidden()})
             if class_name(node) == "Join":
+                if join_columns is not None:
+                    kept = _columns_read(node, read & join_columns, definitions)
+                    operators[-1][STATE_COLUMNS] = kept
                 operators[-1]["filter"] = shortened(filters.texts or "none")
                 if filters.whole:
                     operators[-1]["whole filter"] = shortened(filters.whole)
@@ -218,6 +223,15 @@ def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str
     """A join and the columns of each side that somebody reads: only these are in its state."""
     condition = node.condition()
     text = definitions.told(condition.get(), node) if condition.isDefined() else "none"
+    return {
+        "type": str(node.joinType().sql()).lower(),
+        "condition": text,
+        "columns": _columns_read(node, read, definitions),
+    }
+
+
+def _columns_read(node: Any, read: frozenset[int], definitions: Definitions) -> str:
+    """The columns of each side of a join that are among those that somebody reads."""
     sides = [
         ", ".join(
             definitions.text(column, side)
@@ -226,11 +240,7 @@ def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str
         )
         for side in each(node.children())
     ]
-    return {
-        "type": str(node.joinType().sql()).lower(),
-        "condition": text,
-        "columns": shortened(" | ".join(sides)),
-    }
+    return shortened(" | ".join(sides))
 
 
 def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which functions an aggregation keeps in the state, and in which order.
+"""Which functions an aggregation keeps in the state, in which order, and which columns a join.
 
 Spark merges what is selected of an aggregation into it, so the order of the selection decides, and
 not that of the declaration. It drops those that nobody reads, also through sorts, limits and
@@ -19,6 +19,8 @@ FUNCTIONS: Final = "functions"
 ORDER: Final = "order"
 """Parts of an aggregation's description: its functions, and the numbers in that list of those that
 the state has, in its order."""
+STATE_COLUMNS: Final = "state columns"
+"""Part of a join's description: the columns that its state has."""
 
 Places = Mapping[int, int]
 """By the id of a function's result: where it comes among all functions of a plan."""
@@ -64,6 +66,19 @@ def _functions_of_aggregations(plan: Any) -> Iterator[list[Any]]:
         yield [function for column in columns for function in aggregate_functions(column)]
     for child in each(plan.children()):
         yield from _functions_of_aggregations(child)
+
+
+def join_columns(optimized: Any) -> frozenset[int]:
+    """The ids of the columns that joins read in a plan that Spark's optimizer has made."""
+    found: set[int] = set()
+    waiting = [optimized]
+    while waiting:
+        node = waiting.pop()
+        children = list(each(node.children()))
+        waiting += children
+        if class_name(node) == "Join":
+            found |= {int(c.exprId().id()) for child in children for c in each(child.output())}
+    return frozenset(found)
 
 
 def state_order(results: Iterable[tuple[str, int]], places: Places | None) -> list[int] | None:
