@@ -227,3 +227,30 @@ def test_windows_that_are_open_get_the_new_function_for_the_rows_to_come(
     # of the rows that came before, it knows nothing
     assert tops
     assert {row["top"] for row in tops} - {None} <= {row["v"] for row in later}
+
+
+@pytest.mark.parametrize("policy", ["strict", "evolve"])
+def test_what_is_selected_in_another_order_goes_on_from_its_own_state(
+    totals: Totals, policy: str
+) -> None:
+    def declare(*selected: str, **options: Any) -> Pipeline:
+        from pyspark.sql import functions as f
+
+        p = totals.world.pipeline(output_mode="update", **options)
+        source = p.source("orders", orders(totals.world.spark, totals.world.folder))
+        both = source.groupBy("k").agg(f.sum("v").alias("x"), f.sum("id").alias("y"))
+        p.sink("totals", both.selectExpr("k", *selected), FileSink(totals.root / "totals"))
+        return p
+
+    declare("x - y AS z").run()
+    totals.world.deliver()
+    changed = declare("- y + x AS z", policy=policy)
+    if policy == "strict":
+        with pytest.raises(RefusedError, match=r"functions \(sum\(v\), sum\(id\)\) → "):
+            changed.run()
+        return
+    changed.run()
+    by_key: dict[int, int] = defaultdict(int)
+    for row in rows_of(totals.world.folder, 0, 99):
+        by_key[row["k"]] += row["v"] - row["id"]
+    assert {key: row["z"] for key, row in totals.newest().items()} == by_key

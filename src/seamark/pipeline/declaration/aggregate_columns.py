@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from seamark.errors import RefusedError
+from seamark.spark.plans.function_order import FUNCTIONS, ORDER, kept_functions
 
 _MOST: Final = 40
 """Functions of an operator that are recorded one by one."""
@@ -65,13 +66,29 @@ def functions_change(
     windows has other rows, and of more functions than are recorded one by one it is not known which
     they are.
     """
-    before, after = old.get("functions") or [], new.get("functions") or []
+    before, after = kept_functions(old), kept_functions(new)
+    if not _is_order_known(old, new):
+        return None
     keys = [*(old.get("keys") or []), *(new.get("keys") or [])]
     is_session = any(isinstance(key, dict) and key.get("window") == "session" for key in keys)
     is_known = max(len(before), len(after)) <= _MOST and not set(before).isdisjoint(after)
     if before == after or is_session or not is_known or new.get("operator") != "aggregation":
         return None
     return FunctionsChange(origin, tuple(map(str, before)), tuple(map(str, after)))
+
+
+def _is_order_known(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether the functions of both are in the order of the state, as far as anybody can tell.
+
+    An earlier Seamark has recorded them as they were declared. Nearly always that is the order.
+    """
+    if all(ORDER in one or len(one.get(FUNCTIONS) or ()) < 2 for one in (old, new)):
+        return True
+    orders = [one for one in (old, new) if ORDER in one]
+    is_unchanged = old.get(FUNCTIONS) == new.get(FUNCTIONS)
+    return not orders or not (
+        is_unchanged or any(kept_functions(one) != one[FUNCTIONS] for one in orders)
+    )
 
 
 def column_origins(

@@ -40,6 +40,7 @@ from seamark.spark.plans.executed_plan import (
     removable_nodes,
     settings_for,
 )
+from seamark.spark.plans.function_order import Places, function_places, join_columns
 from seamark.spark.plans.plan import (
     PlanSources,
     WatermarkInfo,
@@ -193,11 +194,16 @@ def compile_outputs(
     leaves = {name: tuple(sources.of(plan)) for name, plan in plans.items()}
     branches = _branches([output.df for output in outputs], share_state=share_state)
     computed: dict[str, Any] = {}
+    places: dict[str, tuple[Places | None, frozenset[int] | None]] = {}
     for branch in branches:
         if branch.shared is not None and not branch.shared.keeps_state:
             computed |= {outputs[n].name: plans[outputs[n].name] for n in branch.outputs}
         else:  # named after the first output, so that another one may join it later
-            computed[outputs[branch.outputs[0]].name] = analyzed(branch.df)
+            first = outputs[branch.outputs[0]].name
+            computed[first] = analyzed(branch.df)
+            if stateful_operators(computed[first]):
+                of_spark = optimized(branch.df)
+                places[first] = (function_places(computed[first], of_spark), join_columns(of_spark))
     united = _united([branch.df for branch in branches])
     require_supported_query(united, output_mode)
     plan = analyzed(united)
@@ -219,7 +225,11 @@ def compile_outputs(
     computes = {
         name: operators
         for name, plan_of_branch in computed.items()
-        if (operators := operators_of(plan_of_branch, sources.name_of, sources.table_of))
+        if (
+            operators := operators_of(
+                plan_of_branch, sources.name_of, sources.table_of, *places.get(name, (None, None))
+            )
+        )
     }
     warnings += not_told_apart(computes)
     for text in warnings:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from seamark.spark.plans.equal_operators import INPUT, OUTPUT, TOLD_APART
+from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS, kept_functions
 from seamark.spark.plans.time_windows import window_text
 
 Operator = Mapping[str, Any]
@@ -21,18 +22,21 @@ _EXACT: Final = frozenset(
 """Parts that are read from the plan as values. All others are text, worded by Spark."""
 WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
 """Parts of a window: each window in the state has its own start and end."""
-FUNCTIONS: Final = "functions"
 DETAILS: Final = "details"
 _BY_NAME: Final = frozenset({DETAILS, "inputs"})
 """Parts with a text for each of several names. One that is new or gone is not a change of it."""
-_UNSHOWN: Final = _BY_NAME | {"hidden texts", "returned types", "types", "united", "whole filter"}
+_UNSHOWN: Final = (
+    _BY_NAME
+    | {"hidden texts", "returned types", "types", "united", "whole filter"}
+    | {ORDER, STATE_COLUMNS}
+)
 """Parts that follow from the declaration, and are of use only where they differ."""
 _SINCE: Final = (
     frozenset(
         {"expanded", "fields", "filter", "function", "grouping sets", "hidden texts", "lookups"}
         | {"named queries", "parameters", "patterns", "queries", "reads", "returned types"}
         | {"SQL functions", "time zone", "types", "united", "variables", "whole filter"}
-        | {INPUT, OUTPUT, TOLD_APART}
+        | {INPUT, OUTPUT, STATE_COLUMNS, TOLD_APART}
     )
     | _BY_NAME
 )
@@ -186,8 +190,10 @@ def operator_changes(old: Operator, new: Operator) -> list[ComputedChange]:
 
 def _operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
     kind = str(old.get("operator"))
-    for part in sorted((old.keys() | new.keys()) - {"operator", "state"}):
+    for part in sorted((old.keys() | new.keys()) - {"operator", "state", ORDER}):
         before, after = old.get(part), new.get(part)
+        if part == FUNCTIONS and ORDER in old and ORDER in new:
+            before, after = kept_functions(old), kept_functions(new)
         if before == after or (part in _SINCE and None in (before, after)):
             continue
         if part == "keys":

@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from seamark.pipeline.declaration.aggregate_columns import FunctionsChange, functions_change
 from seamark.pipeline.declaration.computed_changes import (
-    FUNCTIONS,
     WINDOW_PARTS,
     ComputedChange,
     operator_changes,
     sources_change,
 )
 from seamark.spark.plans.equal_operators import INPUT, TOLD_APART
+from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS
 
 Structure = Mapping[str, Any]
 What = Literal["pipeline", "source", "operator", "watermark", "sink"]
@@ -317,11 +317,21 @@ def _equal_pairs(
     """Operators of one kind that compute the same; of equal ones all or none, in their order."""
     found: dict[int, DescribedOperator] = {}
     for after in has:
-        before = [operator for operator in had if operator.details == after.details]
+        before = [operator for operator in had if _computes_same(operator, after)]
         equal = [operator for operator in has if operator.details == after.details]
         if len(before) == len(equal):
             found[after.number] = before[equal.index(after)]
     return found
+
+
+def _computes_same(old: DescribedOperator, new: DescribedOperator) -> bool:
+    """Whether the descriptions are equal, apart from what one of them does not tell."""
+    before, after = dict(old.details), dict(new.details)
+    for part in (ORDER, STATE_COLUMNS):
+        if not (part in before and part in after):
+            before.pop(part, None)
+            after.pop(part, None)
+    return before == after
 
 
 def _shape(old: Mapping[str, Any], new: Mapping[str, Any], part: str) -> str:

@@ -30,6 +30,7 @@ class _Operator(msgspec.Struct):
     operator: str
     keys: list[str | dict[str, str]] = []
     functions: list[str] = []
+    order: list[int] | None = None
     state: dict[str, str] = {}
     inputs: dict[str, str] = {}
     details: dict[str, str] = {}

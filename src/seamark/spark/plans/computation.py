@@ -17,6 +17,15 @@ from typing import Any, Final
 
 from seamark.spark.plans.definitions import MOST, Definitions, Text, shortened
 from seamark.spark.plans.equal_operators import Place, tell_equal_apart
+from seamark.spark.plans.function_order import (
+    FUNCTIONS,
+    ORDER,
+    STATE_COLUMNS,
+    Places,
+    aggregate_functions,
+    result_id,
+    state_order,
+)
 from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.join_filters import nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
@@ -37,11 +46,16 @@ _QUALIFIER: Final = re.compile(r"\b\w+(?:#\d+)?\.")
 
 
 def operators_of(
-    plan: Any, name_of: Callable[[Any], str], table_of: Callable[[Any], str] = lambda _: ""
+    plan: Any,
+    name_of: Callable[[Any], str],
+    table_of: Callable[[Any], str] = lambda _: "",
+    function_places: Places | None = None,
+    join_columns: frozenset[int] | None = None,
 ) -> list[Operator]:
     """Every stateful operator and watermark below a plan, parents first.
 
     ``name_of`` names a leaf, ``table_of`` the table that it was declared as, if it was.
+    ``function_places`` and ``join_columns`` are those in what Spark's optimizer makes of it.
     """
     definitions = Definitions(plan, name_of)
     operators = []
@@ -54,9 +68,12 @@ def operators_of(
         if class_name(node) == "EventTimeWatermark":
             operators.append({**_watermark(node, definitions), **definitions.hidden()})
         elif (kind := stateful_kind(node)) is not None:
-            parts = _parts(node, read, definitions)
+            parts = _parts(node, read, definitions, function_places)
             operators.append({"operator": kind, **parts, **definitions.hidden()})
             if class_name(node) == "Join":
+                if join_columns is not None:
+                    kept = _columns_read(node, read & join_columns, definitions)
+                    operators[-1][STATE_COLUMNS] = kept
                 operators[-1]["filter"] = shortened(filters.texts or "none")
                 if filters.whole:
                     operators[-1]["whole filter"] = shortened(filters.whole)
@@ -68,7 +85,7 @@ def operators_of(
         """The same description without the rest of the plan, which some names depend on."""
         own = Definitions(place.node, name_of)
         own.begin()
-        described = _parts(place.node, columns[place.number], own)
+        described = _parts(place.node, columns[place.number], own, function_places)
         told = place.operator["operator"], _QUALIFIER.sub("", place.operator.get("filter", ""))
         sources = _sources(place, own)
         # inputs are compared by their names, so that one more is no other operator
@@ -137,10 +154,12 @@ def _watermark(node: Any, definitions: Definitions) -> Operator:
     return {"operator": "watermark", "of": column, "delay": span(delay_ms(node) * 1000)}
 
 
-def _parts(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
+def _parts(
+    node: Any, read: frozenset[int], definitions: Definitions, places: Places | None
+) -> dict[str, Any]:
     kind = class_name(node)
     if kind == "Aggregate":
-        return _aggregate(node, read, definitions)
+        return _aggregate(node, read, definitions, places)
     if kind.startswith("Deduplicate"):
         return _keyed(node.keys(), node.child(), definitions)
     if kind == "Distinct":
@@ -163,35 +182,32 @@ def _keyed(keys: Any, below: Any, definitions: Definitions) -> dict[str, Any]:
     }
 
 
-def _aggregate(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
+def _aggregate(
+    node: Any, read: frozenset[int], definitions: Definitions, places: Places | None
+) -> dict[str, Any]:
     """The keys and functions of an aggregation; Spark keeps no function that nobody reads."""
     parts = _keyed(node.groupingExpressions(), node.child(), definitions)
     functions: dict[str, str] = {}
+    results: list[tuple[str, int]] = []
     objects: dict[str, None] = {}
     for expression in each(node.aggregateExpressions()):
         if int(expression.exprId().id()) not in read:
             continue
-        for function in _functions(expression):
+        for function in aggregate_functions(expression):
             text = str(definitions.told(function, node.child()))
             aggregate = function.aggregateFunction()
             kept = _buffer(aggregate)
             functions.setdefault(text, kept)
+            results.append((text, result_id(function)))
             if kept == "binary" and not keeps_columns(aggregate):
                 objects[f"{text} of {_types([*each(aggregate.children())])}"] = None
-    parts["functions"] = _bounded(list(functions))
+    parts[FUNCTIONS] = _bounded(list(functions))
+    if (order := state_order(results, places)) is not None:
+        parts[ORDER] = order
     parts["state"]["values"] = shortened(", ".join(functions.values()))
     if objects:  # bytes that only a function of the same types can read
         parts["state"]["objects"] = shortened("; ".join(objects))
     return parts
-
-
-def _functions(expression: Any) -> Iterator[Any]:
-    """The aggregate functions inside one column of the result."""
-    if class_name(expression) == "AggregateExpression":
-        yield expression
-        return
-    for child in each(expression.children()):
-        yield from _functions(child)
 
 
 def _buffer(function: Any) -> str:
@@ -207,6 +223,15 @@ def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str
     """A join and the columns of each side that somebody reads: only these are in its state."""
     condition = node.condition()
     text = definitions.told(condition.get(), node) if condition.isDefined() else "none"
+    return {
+        "type": str(node.joinType().sql()).lower(),
+        "condition": text,
+        "columns": _columns_read(node, read, definitions),
+    }
+
+
+def _columns_read(node: Any, read: frozenset[int], definitions: Definitions) -> str:
+    """The columns of each side of a join that are among those that somebody reads."""
     sides = [
         ", ".join(
             definitions.text(column, side)
@@ -215,11 +240,7 @@ def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str
         )
         for side in each(node.children())
     ]
-    return {
-        "type": str(node.joinType().sql()).lower(),
-        "condition": text,
-        "columns": shortened(" | ".join(sides)),
-    }
+    return shortened(" | ".join(sides))
 
 
 def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:
