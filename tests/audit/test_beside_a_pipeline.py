@@ -48,6 +48,9 @@ class Table(TableVersions):
     def whole(self, version: int) -> RowDigest | None:
         return own(version) if self._replaces else total(1, version)
 
+    def count(self, version: int) -> int | None:
+        return None
+
 
 def results(found: SinkHistory, shown: list[Shown]) -> list[tuple[str, Result]]:
     verdicts = [verdict_of(each, found) for each in shown]

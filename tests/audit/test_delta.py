@@ -101,7 +101,17 @@ def test_rows_that_were_there_before_the_pipeline_are_not_its_own(
     pipeline(spark, tmp_path, DeltaSink(tmp_path / "table")).run(available_now=True)
     found = audited(spark, tmp_path / "store")
     assert not found.is_damaged
-    assert found.sinks[0].verdicts[-1].text == "60 rows of the table are not the pipeline's"
+    note = "60 rows of the table are not the pipeline's"
+    assert found.sinks[0].verdicts[-1].text == note
+    sink = DeltaSink(tmp_path / "table")
+    sink.compact()
+    assert sink.vacuum(0)
+    found = audited(spark, tmp_path / "store")
+    assert not found.is_damaged
+    gone = "only counted: the table as epoch 1 has left it is gone"
+    assert found.sinks[0].verdicts[-1].text == f"{note}; {gone}"
+    DeltaTable(str(tmp_path / "table")).delete("n = 5")
+    assert damage_found(audited(spark, tmp_path / "store")) == [("trades", "1 to 3", "lost")]
 
 
 def test_the_rows_of_an_epoch_in_a_partitioned_table_are_found_by_its_own_entry(
@@ -158,8 +168,15 @@ def test_an_overwritten_table_is_its_newest_epoch_and_a_keyed_one_is_not_compare
     found = audited(spark, store)
     assert not found.is_damaged
     assert found.sinks[0].verdicts[-1].found_rows == ROWS
+    assert DeltaSink(tmp_path / "table").vacuum(0)
+    found = audited(spark, store)
+    assert not found.is_damaged
+    assert found.sinks[0].verdicts[-1].found_rows == ROWS
+    assert found.sinks[0].verdicts[0].text == "the table does not keep this version any more"
     DeltaTable(str(tmp_path / "table")).delete("price > 3")
     assert damage_found(audited(spark, store)) == [("trades", str(EPOCHS), "lost")]
+    Path(DeltaTable(str(tmp_path / "table")).file_uris()[0].removeprefix("file://")).unlink()
+    assert damage_found(audited(spark, store)) == [("trades", str(EPOCHS), "unreadable")]
     keyed = tmp_path / "keyed"
     keyed.mkdir()
     store = ten_epochs(spark, keyed, DeltaSink(keyed / "t", mode="upsert", keys="n"))

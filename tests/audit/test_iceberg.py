@@ -21,6 +21,8 @@ from tests.audit.support.pipelines import (
 from tests.sinks.support import iceberg
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -79,6 +81,43 @@ def test_a_file_that_is_gone_is_found(spark: SparkSession, world: Path) -> None:
     file_of(world, 3).unlink()
     found = damage_found(audited(spark, world / "store"))
     assert found == [("trades", "3", "unreadable"), ("trades", "1 to 3", "unreadable")]
+
+
+def test_epochs_that_were_replaced_and_have_expired_are_no_damage(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The metadata of the newest epoch still names them."""
+    write_input(tmp_path / "input", 3)
+    iceberg.make_table(tmp_path, COLUMNS)
+    sink = IcebergSink(iceberg.properties(tmp_path), iceberg.TABLE, mode="overwrite")
+    pipeline(spark, tmp_path, sink).run(available_now=True)
+    expire_all_but_the_newest(tmp_path)
+    found = audited(spark, tmp_path / "store")
+    assert not found.is_damaged
+    results = [(v.epochs, v.result.value) for v in found.sinks[0].verdicts]
+    assert results[:3] == [("1", "not compared"), ("2", "not compared"), ("3", "ok")]
+    (task,) = iceberg.table_at(tmp_path).scan().plan_files()
+    Path(task.file.file_path.removeprefix("file://")).unlink()
+    assert ("trades", "3", "unreadable") in damage_found(audited(spark, tmp_path / "store"))
+
+
+def expire_all_but_the_newest(folder: Path) -> None:
+    """As Spark's procedure does it: with their files."""
+    table = iceberg.table_at(folder)
+    newest = table.current_snapshot()
+    assert newest is not None
+    old = [each for each in table.metadata.snapshots if each != newest]
+    gone = set().union(*(files_with(table, each) for each in old)) - files_with(table, newest)
+    table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in old]).commit()
+    for path in gone:
+        Path(path.removeprefix("file://")).unlink()
+
+
+def files_with(table: Table, snapshot: Snapshot) -> set[str]:
+    """All that only a table with this snapshot needs."""
+    manifests = {each.manifest_path for each in snapshot.manifests(table.io)}
+    tasks = table.scan(snapshot_id=snapshot.snapshot_id).plan_files()
+    return manifests | {task.file.file_path for task in tasks} | {snapshot.manifest_list}
 
 
 def test_what_others_have_changed_is_seen_through_the_catalog(

@@ -213,3 +213,30 @@ def test_the_newest_is_another_one_when_it_was_pruned_meanwhile(
         with pytest.raises(CheckpointNotFoundError):
             load_named(store, "1")
     assert found == [1, 2, 1]
+
+
+NEWEST = {
+    "show": ["show", "STORE", "latest"],
+    "verify": ["verify", "STORE", "latest"],
+    "sources": ["sources", "STORE"],
+    "diff": ["diff", "STORE", "1", "latest"],
+    "rollback": ["rollback", "STORE", "latest"],
+    "copy": ["copy", "STORE", "COPY", "latest"],
+    "restore": ["spark", "restore", "STORE", "latest", "NEW", "--query-id", "keep"],
+}
+
+
+@pytest.mark.parametrize("name", NEWEST)
+def test_a_store_whose_checkpoints_were_all_given_up_is_not_damaged(
+    seamark: Commands, tmp_path: Path, name: str
+) -> None:
+    """As a pipeline that starts over leaves it until its first epoch."""
+    with open_store(tmp_path / "STORE") as store:
+        store.claim(pipeline="trades")
+        for number in (1, 2):
+            store.save(CheckpointManifest.new(number, epoch=number))
+        store.supersede(1, 2)
+    assert "damaged" not in seamark("verify", tmp_path / "STORE")
+    asked = [str(tmp_path / word) if word.isupper() else word for word in NEWEST[name]]
+    seamark(*asked, code=4)
+    assert "all checkpoints of this store were given up" in " ".join(seamark.err.split())

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import seamark
+from seamark.pipeline.recovery.rollback import RollbackPlan, plan_rollback
 from seamark.sinks import FileSink
-from seamark.store import open_store
+from seamark.store import CheckpointStore, open_store
 from tests.cli.support.running import Cli, closed_folder, epoch, flip, without_rights
 
 if TYPE_CHECKING:
@@ -89,6 +90,28 @@ def test_the_newest_one_gives_nothing_up_and_begins_a_new_timeline_with_yes_only
         assert again.timeline == found.owner().timeline != old.timeline
         assert old.timeline in (again.abandoned or ())
         assert found.owner().superseded == ()
+
+
+def test_what_a_pipeline_saves_meanwhile_is_not_given_up_with_the_newest_one(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(opened: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
+        plan = plan_rollback(opened, checkpoint_id)
+        with open_store(store) as running:
+            running.claim(pipeline="orders")
+            epoch(running, running.next_id(), 7)
+        return plan
+
+    with monkeypatch.context() as patched:
+        patched.setattr("seamark.cli.rollback.plan_rollback", overtaken)
+        assert cli("rollback", store, "latest", "--yes") == 6
+    assert "checkpoint 7 was saved meanwhile" in cli.err
+    with open_store(store) as found:
+        newest = found.load_latest()
+        assert newest is not None
+        assert (newest.checkpoint_id, found.owner().superseded) == (7, ())
+    document = cli.document("rollback", store, "latest", "--yes")
+    assert (document["id"], document["given_up"]) == (7, [])
 
 
 def test_a_writer_that_is_alive_is_named_before_it_is_fenced(cli: Cli, store: Path) -> None:

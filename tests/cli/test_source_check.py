@@ -87,6 +87,30 @@ def test_a_kafka_that_does_not_answer_gives_the_exit_code_of_that(cli: Cli, tmp_
     assert nobody in cli.err
 
 
+def test_rows_that_a_pipeline_has_read_before_they_went_are_not_missed(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saves its next checkpoint, and Kafka removes what came before, while Kafka is asked."""
+    first = manifest(source_servers={"trades": "kafka:9092"}).replace(checkpoint_id=1)
+    line = {"line": LINE.replace("120", "700")}
+    at = {"trades": ConnectorCheckpoint({}, 2, line)}
+    asked = []
+
+    def overtaken(_: object, offsets: Offsets, __: float) -> Topics:
+        asked.append(offsets["trades"][0])
+        if len(asked) == 1:
+            with open_store(tmp_path) as store:
+                store.save(first.replace(checkpoint_id=2, epoch=6, source_offsets=at))
+        ends = {0: PartitionEnds(500, 900), 1: PartitionEnds(0, 1000)}
+        return {"trades": TopicFacts(topic_id="one", partitions=ends)}
+
+    monkeypatch.setattr("seamark.cli.sources.look_at", overtaken)
+    with open_store(tmp_path) as store:
+        store.save(first)
+    assert cli.document("sources", tmp_path, "--check")["checkpoint"] == 2
+    assert asked == [120, 700]
+
+
 def test_the_id_of_a_topic_is_written_as_in_a_checkpoint() -> None:
     assert java_id("3Z2K/MqXQEmPWveUegXM+A") == "3Z2K_MqXQEmPWveUegXM-A"
 

@@ -122,6 +122,26 @@ def test_a_join_is_asked_for_its_side(tmp_path: Path) -> None:
     assert "joinSide" not in changes
 
 
+@pytest.mark.parametrize(
+    "name", ["../../../../other/state/0/0", "/other/state/0/0", "default", "left", "left-keyTo"]
+)
+def test_of_a_join_only_its_own_stores_are_read(tmp_path: Path, name: str) -> None:
+    """Spark makes a path of the name, and on the page it is part of the address."""
+    make_copy(tmp_path, 1)
+    describe(tmp_path, 0, "symmetricHashJoin", ["left-keyToNumValues", "left-keyWithIndexToValue"])
+    own = StateRequest(store="left-keyToNumValues")
+    assert choose(tree_of(tmp_path), own).options["storeName"] == "left-keyToNumValues"
+    with pytest.raises(CheckpointNotFoundError, match="no store"):
+        choose(tree_of(tmp_path), StateRequest(store=name))
+
+
+def test_what_a_join_keeps_in_one_store_has_names_too(tmp_path: Path) -> None:
+    make_copy(tmp_path, 1)
+    describe(tmp_path, 0, "symmetricHashJoin", ["default"])
+    for name in ("right-keyWithIndexToValue", "left-keyWithTsToValues", "right-tsWithKey"):
+        assert choose(tree_of(tmp_path), StateRequest(store=name)).options["storeName"] == name
+
+
 def test_the_state_variables_are_listed_when_none_is_named(tmp_path: Path) -> None:
     make_copy(tmp_path, 1)
     describe(tmp_path, 0, "transformWithState", ["default"], stateVariables=variables("n", "seen"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -25,6 +27,7 @@ from seamark.ui.row_process import SparkProcess
 from seamark.ui.row_source import RowsAsked, RowSource
 from seamark.ui.runs import Run, Stopped
 from seamark.ui.store_watch import StoreWatch
+from tests.checkpoint_dir.support.directories import make_copy
 from tests.native.support.inspected import make_hdfs
 from tests.native.support.queries import run
 from tests.pipeline.support.workloads import write_input
@@ -309,6 +312,24 @@ def test_the_page_reads_rows_in_a_spark_of_its_own(spark: SparkSession, tmp_path
         read = {row["key"]["k"]: row["value"]["count"] for row in told["document"]["rows"]}
         assert read == {row["k"]: row["count"] for row in rows}  # the newest wins
         assert page.text("/p/native/rows")
+
+
+def test_rows_of_a_store_that_is_begun_anew_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def newest(directory: LocalDirectory, *_: object) -> Document:
+        return {"batch": directory.newest_commit()}
+
+    monkeypatch.setattr(row_source, "read_state", newest)
+    source = RowSource(MagicMock, store=lambda: open_store(tmp_path / "store"))
+    for batches in (2, 3):
+        make_copy(tmp_path / f"{batches}", batches)
+        with open_store(tmp_path / "store") as store:
+            take_snapshot(LocalDirectory(tmp_path / f"{batches}"), store)
+        page = source.read(RowsAsked(checkpoint=1), Run("rows", 0.0).bar)
+        assert page["batch"] == batches - 1
+        shutil.rmtree(tmp_path / "store")
+    source.close()
 
 
 def test_more_state_than_a_page_may_copy_is_refused(

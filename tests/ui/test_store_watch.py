@@ -92,6 +92,28 @@ def test_what_is_pruned_is_gone_at_the_next_look() -> None:
     assert watch.state.ids == (8, 9, 10)
 
 
+@pytest.mark.parametrize("is_seen_empty", [False, True])
+def test_a_store_that_is_begun_anew_in_its_place_shows_nothing_of_the_one_before(
+    is_seen_empty: bool,
+) -> None:
+    blobs, _ = filled(10)
+    watch = StoreWatch(blobs.store, blobs.url)
+    watch.look()
+    assert watch.state.ids == (*range(1, 11),)
+    blobs.delete([entry.key for entry in blobs.entries("")])
+    if is_seen_empty:
+        watch.look()
+        assert watch.state.ids == ()
+    store = blobs.store()
+    store.claim(writer="driver-2")
+    for number in range(1, 13):
+        add(store, number)
+    watch.look()
+    shown = watch.read(watch.state.ids)
+    assert [*shown] == [*range(1, 13)]
+    assert {point.timeline for point in shown.values()} == {store.owner().timeline}
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_watch, "KEPT_POINTS", 50)
     blobs, _ = filled(120)

@@ -157,7 +157,7 @@ class _DeltaVersions(TableVersions):
             try:
                 return self._digest(self._table.entries.rows(files, self._schema))
             except FileNotFoundError:
-                if self._table.entries.needs_missing(files):
+                if self._table.entries.needs_missing(file.path for file in files):
                     raise
                 return None  # compacted and vacuumed: the rows are in other files
 
@@ -169,9 +169,23 @@ class _DeltaVersions(TableVersions):
             return None
         try:
             with _damage():
-                return self._digest(table.to_pyarrow_dataset().to_batches(**READ_AHEAD))
+                dataset = table.to_pyarrow_dataset()
+                try:
+                    return self._digest(dataset.to_batches(**READ_AHEAD))
+                except FileNotFoundError:
+                    paths = (each.path for each in dataset.get_fragments())
+                    if self._table.entries.needs_missing(paths):
+                        raise
+                    return None  # vacuumed: later versions do not need it
         except DeltaProtocolError:
             return None  # it has got a feature that deltalake cannot read
+
+    def count(self, version: int) -> int | None:
+        table = self._at(version)
+        if table is None:
+            return None
+        rows = table.get_add_actions(flatten=True).column("num_records").to_pylist()
+        return None if None in rows else sum(rows)
 
     def _at(self, version: int) -> DeltaTable | None:
         from deltalake.exceptions import DeltaError, TableNotFoundError

@@ -63,12 +63,11 @@ class DeltaEntries:
         dataset = FileSystemDataset(fragments, self._schema, parquet, filesystem)
         yield from dataset.to_batches(**READ_AHEAD)
 
-    def needs_missing(self, files: list[AddedFile]) -> bool:
+    def needs_missing(self, paths: Iterable[str]) -> bool:
         """Whether the table, as it is now, names a file of these that is gone."""
         from pyarrow.fs import FileType
 
-        paths = [file.path for file in files]
-        infos = self._files({}).get_file_info(paths)
+        infos = self._files({}).get_file_info(list(paths))
         missing = {info.path for info in infos if info.type == FileType.NotFound}
         now = self._table.to_pyarrow_dataset().get_fragments()
         return any(fragment.path in missing for fragment in now)

@@ -5,7 +5,7 @@ Tests: ``tests/audit/test_iceberg.py``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -252,6 +252,8 @@ class _FileLists(NamedTuple):
 def _lists_are_read() -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError) as error:
         raise DamageError(f"the table's lists of files cannot be read: {_said(error)}") from None
 
@@ -274,17 +276,49 @@ class _Snapshots(TableVersions):
         return snapshot.snapshot_id if snapshot is not None else None
 
     def added(self, version: int) -> RowDigest | None:
-        return self._digest(self._files.added(version)) if self._files.has(version) else None
+        return self._unless_expired(version, self._files.added)
 
     def whole(self, version: int) -> RowDigest | None:
-        return self._digest(self._files.whole(version)) if self._files.has(version) else None
+        return self._unless_expired(version, self._files.whole)
+
+    def count(self, version: int) -> int | None:
+        snapshot = self._table.metadata.snapshot_by_id(version)
+        summary = snapshot.summary if snapshot is not None else None
+        return whole_number(summary["total-records"]) if summary is not None else None
+
+    def _unless_expired(
+        self, version: int, files_of: Callable[[int], list[FileScanTask]]
+    ) -> RowDigest | None:
+        """None also for a snapshot that has lost what the table, as it is known, does not need.
+
+        A metadata file still names what somebody has expired since, and removed.
+        """
+        if not self._files.has(version):
+            return None
+        try:
+            return self._digest(files_of(version))
+        except FileNotFoundError as error:
+            if self._needs(version):
+                raise DamageError(f"a file of the table is gone: {_said(error)}") from None
+            return None
+
+    def _needs(self, version: int) -> bool:
+        """Whether the newest snapshot that is known is this one, or has lost a file itself."""
+        newest = self._table.current_snapshot()
+        if newest is None or newest.snapshot_id == version:
+            return True
+        try:
+            files = [task.file.file_path for task in self._files.whole(newest.snapshot_id)]
+            return not all(self._table.io.new_input(path).exists() for path in files)
+        except FileNotFoundError:
+            return True
 
     def _digest(self, tasks: list[FileScanTask]) -> RowDigest:
         try:
             batches = _batches(self._table, tasks)
             return digest_of_batches(self._spark, sized_tables(batches), self._schema)
-        except FileNotFoundError as error:
-            raise DamageError(f"a file of the table is gone: {_said(error)}") from None
+        except FileNotFoundError:
+            raise
         except (OSError, ValueError) as error:
             raise DamageError(f"a file of the table cannot be read: {_said(error)}") from None
 

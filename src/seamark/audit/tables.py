@@ -33,6 +33,10 @@ class TableVersions(ABC):
     def whole(self, version: int) -> RowDigest | None:
         """All rows of a version; None when it cannot be read any more."""
 
+    @abstractmethod
+    def count(self, version: int) -> int | None:
+        """How many rows a version has had, read or not; None when nothing tells."""
+
 
 class ReadOnce(TableVersions):
     """The versions of a table, none of which is read twice: many epochs may name the same one."""
@@ -52,6 +56,9 @@ class ReadOnce(TableVersions):
 
     def whole(self, version: int) -> RowDigest | None:
         return self._once("whole", version, self._table.whole)
+
+    def count(self, version: int) -> int | None:
+        return self._table.count(version)
 
     def _once(
         self, what: str, version: int, read: Callable[[int], RowDigest | None]
@@ -118,10 +125,11 @@ def _all_rows(history: SinkHistory, table: TableVersions, version: int | None) -
         is_known = found in (expected, ahead, *given_up)
         if not is_known and (then := table.version_of(oldest)) is not None:
             # rows of others: as many as there were when the oldest epoch was shown
-            whole_then = table.whole(then)
-            others = whole_then - oldest.total if whole_then is not None else RowDigest.empty()
+            others, is_counted = _others(table, then, oldest)
             if others.rows > 0:
                 note = f"{others.rows} rows of the table are not the pipeline's"
+                if is_counted:
+                    note += f"; only counted: the table as epoch {oldest.epoch} has left it is gone"
                 rest = found - others
                 return Shown(
                     first=first,
@@ -129,6 +137,7 @@ def _all_rows(history: SinkHistory, table: TableVersions, version: int | None) -
                     expected=expected,
                     found=rest,
                     note=note,
+                    is_counted=is_counted,
                     is_of_now=True,
                     ahead=ahead,
                     given_up=given_up,
@@ -144,6 +153,17 @@ def _all_rows(history: SinkHistory, table: TableVersions, version: int | None) -
         ahead=ahead,
         given_up=given_up,
     )
+
+
+def _others(table: TableVersions, version: int, oldest: EpochRows) -> tuple[RowDigest, bool]:
+    """The rows of others at the version of the oldest epoch, and whether they are only counted."""
+    whole = table.whole(version)
+    if whole is not None:
+        return whole - oldest.total, False
+    # its files may have been vacuumed since, and the log still tells how many rows they had
+    count = table.count(version)
+    more = 0 if count is None else max(count - oldest.total.rows, 0)
+    return RowDigest(more, RowDigest.empty().digest), True
 
 
 def _replaced(history: SinkHistory, table: TableVersions, newest: int | None) -> Iterator[Shown]:

@@ -36,7 +36,8 @@ def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
         again = None
         if yes:
             refuse_foreign(opened, force=force)
-            again = roll_back(opened, plan.chosen.checkpoint_id, plan.owner.pipeline)
+            number, pipeline = plan.chosen.checkpoint_id, plan.owner.pipeline
+            again = roll_back(opened, number, pipeline, is_newest=plan.is_newest)
         document = _document(opened.url, plan, again)
         # a rollback takes the store over by itself
         document["needs"] = options_needed(opened, take_over=True, force=force) if not yes else []

@@ -13,6 +13,7 @@ import click
 from seamark import limits
 from seamark._common.files import require_no_link
 from seamark._common.os_errors import translate_os_errors
+from seamark._common.retry import TRIES
 from seamark._common.text import elapsed_text, grouped, shortened
 from seamark.blobs.addresses import OBJECT_STORES
 from seamark.cli.commands import PLACE, Command, duration, settings
@@ -97,11 +98,29 @@ def command(
 
 
 def _check(url: str, kafka_config: str | None, source_config: str | None, seconds: float) -> None:
-    with opened_store(url) as store:
-        manifest = load_named(store, "latest")
-        address = store.url
-    servers = manifest.source_servers or {}
     given = None if kafka_config is None else _client_settings(kafka_config)
+    with opened_store(url) as store:
+        for _ in range(TRIES):
+            manifest = load_named(store, "latest")
+            document = _checked(manifest, store.url, given, source_config, seconds)
+            # a running pipeline may have read by now what was removed since
+            if not document["lost"] or _newest(store) == manifest.checkpoint_id:
+                break
+    print_answer(document, show_check)
+
+
+def _newest(store: CheckpointStore) -> int:
+    return load_named(store, "latest").checkpoint_id
+
+
+def _checked(
+    manifest: CheckpointManifest,
+    address: str,
+    given: dict[str, str] | None,
+    source_config: str | None,
+    seconds: float,
+) -> Document:
+    servers = manifest.source_servers or {}
 
     def look(source: str, offsets: Offsets) -> Topics:
         # a login is never sent to servers that only the store has named
@@ -115,8 +134,7 @@ def _check(url: str, kafka_config: str | None, source_config: str | None, second
 
     options = {} if source_config is None else _source_options(source_config, manifest)
     checked = checked_sources(manifest, look, TableCheck(manifest, options))
-    document = check_document(manifest, address, checked)
-    print_answer(document, show_check)
+    return check_document(manifest, address, checked)
 
 
 def _source_options(path: str, manifest: CheckpointManifest) -> dict[str, dict[str, str]]:

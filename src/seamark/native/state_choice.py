@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.files import CheckpointFiles
-from seamark.checkpoint_dir.operators import JOIN, StatefulOperator, description_fields
+from seamark.checkpoint_dir.operators import (
+    JOIN,
+    JOIN_STORES,
+    StatefulOperator,
+    description_fields,
+)
 from seamark.checkpoint_dir.schema_paths import operator_schemas
 from seamark.checkpoint_dir.state_files import parse_state_file
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError, RefusedError
@@ -24,6 +30,10 @@ FORMAT_VERSION: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG: Final = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 JOIN_FORMAT: Final = "spark.sql.streaming.join.stateFormatVersion"
+_NEW_JOIN_STORES: Final = tuple(
+    f"{side}-{kind}" for side in ("left", "right") for kind in ("keyWithTsToValues", "tsWithKey")
+)
+"""What a join keeps in state format 4. From format 3 on all of it is in one store."""
 
 
 class Variable(NamedTuple):
@@ -171,10 +181,7 @@ def _part(keeper: Keeper, asked: StateRequest, entry: OffsetLogEntry) -> dict[st
             f"operator {number} ({keeper.operator.name}) is not a join, so it has no sides"
         )
     stores = keeper.operator.stores
-    if asked.store is not None and asked.store not in stores:
-        raise CheckpointNotFoundError(
-            f"operator {number} has no store {asked.store!r}", hint=f"It has {', '.join(stores)}."
-        )
+    _require_store(keeper, asked.store, stores)
     if asked.store is None and len(stores) > 1:
         raise InvalidInputError(
             f"operator {number} has several stores: which one?",
@@ -183,8 +190,22 @@ def _part(keeper: Keeper, asked: StateRequest, entry: OffsetLogEntry) -> dict[st
     return {"storeName": asked.store or stores[0]}
 
 
+def _require_store(keeper: Keeper, name: str | None, stores: Collection[str]) -> None:
+    """:class:`CheckpointNotFoundError` for a store that an operator does not have.
+
+    Spark makes a path of the name, and reads whatever state that leads to.
+    """
+    if name is not None and name not in stores:
+        raise CheckpointNotFoundError(
+            f"operator {keeper.operator.number} has no store {name!r}",
+            hint=f"It has {', '.join(keeper.operator.stores)}.",
+        )
+
+
 def _join_part(keeper: Keeper, asked: StateRequest, entry: OffsetLogEntry) -> dict[str, str]:
     if asked.store is not None:
+        known = (*keeper.operator.stores, *JOIN_STORES, *_NEW_JOIN_STORES)
+        _require_store(keeper, asked.store, known)
         return {"storeName": asked.store}
     if asked.side is None:
         raise InvalidInputError(

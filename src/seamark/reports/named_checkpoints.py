@@ -123,6 +123,12 @@ def _latest(store: CheckpointStore) -> int:
     if walk.chosen_id is None:
         if walk.fresh_start:
             raise CheckpointNotFoundError("the store is empty", where=store.url)
+        if walk.begins_anew:
+            raise CheckpointNotFoundError(
+                "all checkpoints of this store were given up, and none was saved since",
+                where=store.url,
+                hint="The next epoch of the pipeline saves one, and begins anew.",
+            )
         raise DamageError(
             "no checkpoint of this store is whole",
             where="; ".join(f"{number}: {why}" for number, why in walk.skipped[:5]),

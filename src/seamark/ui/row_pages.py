@@ -6,7 +6,7 @@ Tests: ``tests/ui/test_state_rows.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Final
 from urllib.parse import urlencode
@@ -43,7 +43,7 @@ class RowPages:
 
     def last(self, place: Place, asked: RowsAsked) -> Run | None:
         """The reading of these rows that runs or ran last."""
-        return self._runs.last((place.slug, asked))
+        return self._runs.last(_key(place, asked))
 
     def start(self, place: Place, asked: RowsAsked) -> None:
         """Read, unless these rows are being read, or were and cannot have changed.
@@ -60,15 +60,21 @@ class RowPages:
                 where=place.url,
                 hint="'seamark spark state' reads them in a Spark of its own.",
             )
-        self._runs.start((place.slug, asked), "rows", partial(reader.read, asked))
+        self._runs.start(_key(place, asked), "rows", partial(reader.read, asked))
 
     def stop(self, place: Place, asked: RowsAsked) -> None:
         """Have a reading end."""
-        self._runs.stop((place.slug, asked))
+        self._runs.stop(_key(place, asked))
 
     def close(self) -> None:
         """Have all readings end."""
         self._runs.close()
+
+
+def _key(place: Place, asked: RowsAsked) -> Hashable:
+    """What tells rows from all others; a store that is begun anew has the same ids again."""
+    timeline = place.watch.state.owner.timeline if isinstance(place.watch, StoreWatch) else ""
+    return place.slug, timeline, asked
 
 
 def asked_in(place: Place, query: Mapping[str, str]) -> RowsAsked:

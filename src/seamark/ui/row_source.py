@@ -69,7 +69,8 @@ class RowSource:
     ) -> None:
         self._session = session
         self._open_store, self._open_directory = store, directory
-        self._restored: tuple[int, Directory] | None = None
+        self._restored: tuple[tuple[int, str], Directory] | None = None
+        """A checkpoint by its id and the history of its store, and where it is."""
         self._held = ExitStack()
 
     def read(self, asked: RowsAsked, bar: Bar) -> Document:
@@ -102,11 +103,13 @@ class RowSource:
             stack.callback(directory.close)
             return directory
         assert self._open_store is not None
-        if self._restored is None or self._restored[0] != asked.checkpoint:
-            self.close()
-            number = asked.checkpoint or 0
-            with self._open_store() as store:
-                self._restored = number, self._restore(store, number, bar)
+        number = asked.checkpoint or 0
+        with self._open_store() as store:
+            # where a store was begun anew, its ids are those of other checkpoints
+            wanted = number, store.owner().timeline
+            if self._restored is None or self._restored[0] != wanted:
+                self.close()
+                self._restored = wanted, self._restore(store, number, bar)
         return self._restored[1]
 
     def _restore(self, store: CheckpointStore, number: int, bar: Bar) -> Directory:

@@ -115,6 +115,9 @@ class StoreWatch:
         except DamageError as error:
             return self._became(StoreState(store.url, damage=error))
         before = self.state
+        if not _goes_on(before.owner, owner):
+            with self._lock:
+                self._points.clear()  # the same ids may be of another history
         alive = is_writer_alive(store, owner)
         is_due = time.monotonic() - self._listed_at >= LIST_EVERY
         listed_at = self._listed_at
@@ -206,3 +209,11 @@ class StoreWatch:
         with self._lock:
             if self._opened is not None and not self._is_shared:
                 self._opened.close()
+
+
+def _goes_on(before: Owner, now: Owner) -> bool:
+    """Whether a checkpoint that was known is still the one of its id.
+
+    A store may have been removed and begun anew in its place, or put back from a backup.
+    """
+    return now.timeline == before.timeline and now.generation >= before.generation

@@ -93,7 +93,7 @@ def require_sinks_can_follow(
 
 
 def roll_back(
-    store: CheckpointStore, checkpoint_id: int, pipeline: str | None
+    store: CheckpointStore, checkpoint_id: int, pipeline: str | None, *, is_newest: bool = False
 ) -> CheckpointManifest:
     """Claim the store, take all later checkpoints out of use, and repeat this one as the newest.
 
@@ -102,12 +102,19 @@ def roll_back(
 
     A writer that is still running is fenced. Sinks are brought back by the next start, also when
     this is killed at any point. :class:`DamageError` when the checkpoint is not whole,
-    :class:`RefusedError` when an earlier rollback has abandoned it; then nobody is fenced.
+    :class:`RefusedError` when an earlier rollback has abandoned it; then nobody is fenced. The same
+    when it ``is_newest`` for the caller and a writer has saved another one until it was fenced.
     """
     require_rollback_target(store, checkpoint_id)
     before = store.claim(pipeline=pipeline).timeline
     # once more: from here on nobody else changes anything
     chosen = require_rollback_target(store, checkpoint_id)
+    if is_newest and (later := plan_rollback(store, checkpoint_id).given_up):
+        raise RefusedError(
+            f"checkpoint {later[-1]} was saved meanwhile, and would have been given up",
+            where=store.url,
+            hint="Nothing was given up. The writer that saved it is fenced: repeat the command.",
+        )
     newest = store.next_id() - 1
     if newest > checkpoint_id:
         store.supersede(checkpoint_id + 1, newest)
