@@ -112,6 +112,17 @@ def test_an_empty_map_of_state_ids_means_that_files_carry_none(
     assert format_version(Tree.of(LocalDirectory(root)), 7) == 1
 
 
+# numbers
+
+
+def test_a_time_beyond_64_bits_is_damage_to_inspect_and_to_snapshot(tmp_path: Path) -> None:
+    root = make_hdfs(tmp_path / "ck")
+    write(root, "commits/7", f'v1\n{{"nextBatchWatermarkMs":{2**63}}}')
+    assert codes(looked_at(root)) == [Code.COMMIT_UNREADABLE]
+    with pytest.raises(DamageError, match="not a number that Spark takes"):
+        taken(root)
+
+
 # checksums
 
 

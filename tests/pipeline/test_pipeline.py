@@ -170,6 +170,32 @@ def test_options_that_may_lose_rows_are_told_before_and_at_the_start(
     assert build().check().fit is Compatibility.GOES_ON
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("ignoreInvalidPartitionPaths", "true"), ("ignoredPathSegmentRegex", "^new")],
+)
+def test_a_setting_that_passes_over_files_is_refused_when_it_is_added(
+    spark: SparkSession, tmp_path: Path, setting: str, value: str
+) -> None:
+    orders_of_a_day = write_input(tmp_path / "input", epochs=1) / "orders"
+
+    def build(**options: str) -> Pipeline:
+        p = Pipeline("passing", tmp_path / "store")
+        reader = spark.readStream.schema("id int, k int").options(**options)
+        source = p.source("orders", reader.json(str(orders_of_a_day)))
+        p.sink("all", source, FileSink(tmp_path / "all"))
+        return p
+
+    build().run()
+    with pytest.raises(RefusedError, match=f"may lose rows by {setting}="):
+        build(**{setting: value}).run()
+    with (
+        settings_of(spark, {f"spark.sql.files.{setting}": value}),
+        pytest.raises(RefusedError, match=rf"may lose rows by spark\.sql\.files\.{setting}="),
+    ):
+        build().run()
+
+
 def test_explain_says_what_operators_compute_and_what_it_cannot_see(
     spark: SparkSession, input_folder: Path, tmp_path: Path
 ) -> None:

@@ -118,8 +118,9 @@ def test_a_commit_is_written_as_spark_writes_it_and_read_back() -> None:
         f"v1\n{DEEP}",
         'v1\n{"nextBatchWatermarkMs":1e999}',
         'v1\n{"nextBatchWatermarkMs":[]}',
+        'v1\n{"nextBatchWatermarkMs":9223372036854775808}',
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_torn_commit_is_damage(text: str) -> None:
     with pytest.raises(DamageError):

@@ -259,7 +259,7 @@ class Pipeline:
             self._sources.info,
             compiled,
             int(conf.get(SHUFFLE_PARTITIONS) or 0),
-            lossy_options({key: conf.get(key) or "" for key in SESSION_SETTINGS}),
+            lossy_options({key: conf.get(key, None) or "" for key in SESSION_SETTINGS}),
         )
         kafka = self._kafka(compiled.leaves)
         identity = PipelineIdentity(

@@ -51,7 +51,7 @@ class OffsetLogEntry:
     @property
     def watermark_ms(self) -> int:
         """The watermark that the batch runs with; 0 when there is none."""
-        return _whole(self.metadata.get("batchWatermarkMs", 0), "watermark")
+        return _whole(self.metadata.get("batchWatermarkMs", 0), "the offset log's watermark")
 
     @property
     def conf(self) -> Mapping[str, str]:
@@ -62,7 +62,7 @@ class OffsetLogEntry:
     @property
     def state_partitions(self) -> int:
         """How many partitions each stateful operator has; 0 when the log does not say."""
-        return _whole(self.conf.get(SHUFFLE_PARTITIONS, 0), "number of partitions")
+        return _whole(self.conf.get(SHUFFLE_PARTITIONS, 0), "the offset log's number of partitions")
 
 
 def _whole(value: object, what: str) -> int:
@@ -71,7 +71,7 @@ def _whole(value: object, what: str) -> int:
     except (ValueError, TypeError, OverflowError):
         number = I64_MAX + 1
     if not I64_MIN <= number <= I64_MAX:
-        raise DamageError(f"the offset log's {what} is not a number that Spark takes")
+        raise DamageError(f"{what} is not a number that Spark takes")
     return number
 
 
@@ -227,9 +227,10 @@ def parse_commit(text: str) -> tuple[int, CommitIds | None]:
         parsed = None if ids is None else {int(op): parts for op, parts in ids.items()}
         if parsed and not all(map(_are_ids, parsed.values())):
             raise ValueError("the ids of its state files cannot be read")
-        return int(fields.get("nextBatchWatermarkMs", 0)), parsed or None
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise DamageError(f"not an entry of Spark's commit log: {error}") from None
+        return _whole(fields.get("nextBatchWatermarkMs", 0), "its watermark"), parsed or None
+    except (ValueError, TypeError, AttributeError, RecursionError, DamageError) as error:
+        what = error.what if isinstance(error, DamageError) else error
+        raise DamageError(f"not an entry of Spark's commit log: {what}") from None
 
 
 def _are_ids(parts: object) -> bool:

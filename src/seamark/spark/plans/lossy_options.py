@@ -10,7 +10,10 @@ from seamark.limits import LONGEST_PREFIX
 
 _MISSING: Final = "files that are gone are taken for files without rows"
 _CORRUPT: Final = "files that cannot be read are skipped"
+_UNPARTITIONED: Final = "files that lie beside the folders of partitions count as read, and are not"
+_PASSED_OVER: Final = "files and folders with such names are never read"
 _TRUE: Final = frozenset({"true"})
+_ANY: Final = frozenset[str]()
 
 _OPTIONS: Final = {
     "failOnDataLoss": (frozenset({"false"}), "rows that the source has deleted are skipped"),
@@ -18,13 +21,18 @@ _OPTIONS: Final = {
     "ignoreCorruptFiles": (_TRUE, _CORRUPT),
     "spark.sql.files.ignoreMissingFiles": (_TRUE, _MISSING),
     "spark.sql.files.ignoreCorruptFiles": (_TRUE, _CORRUPT),
+    "ignoreInvalidPartitionPaths": (_TRUE, _UNPARTITIONED),
+    "spark.sql.files.ignoreInvalidPartitionPaths": (_TRUE, _UNPARTITIONED),
+    "ignoredPathSegmentRegex": (_ANY, _PASSED_OVER),
+    "spark.sql.files.ignoredPathSegmentRegex": (_ANY, _PASSED_OVER),
+    "ignoreExtension": (frozenset({"false"}), "files without the extension .avro are skipped"),
     "mode": (frozenset({"dropmalformed"}), "rows that cannot be parsed are dropped"),
     "cleanSource": (
         frozenset({"delete", "archive"}),
         "files are taken away once they were read, and cannot be read again after a rollback",
     ),
     "fileNameOnly": (_TRUE, "a file counts as read when another one of its name was"),
-    "maxFileAge": (frozenset[str](), "files older than this are never read"),
+    "maxFileAge": (_ANY, "files older than this are never read"),
     "ignoreDeletes": (_TRUE, "deletions are not seen"),
     "ignoreChanges": (_TRUE, "updates and deletions are not seen as such"),
     "skipChangeCommits": (_TRUE, "commits that change rows are skipped"),
@@ -33,11 +41,16 @@ _OPTIONS: Final = {
 }
 """Name → the values that may lose rows, in lower case or none for all, and what is lost."""
 
+_HARMLESS: Final = frozenset({"", "^[._]"})
+"""Of a setting of which any value may lose rows: none, and Spark's own for the names it hides."""
+
 _NAMES: Final = {name.lower(): name for name in _OPTIONS}
 
 SESSION_SETTINGS: Final = (
     "spark.sql.files.ignoreMissingFiles",
     "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreInvalidPartitionPaths",
+    "spark.sql.files.ignoredPathSegmentRegex",
 )
 """Settings of the session that do the same to every source made of files."""
 
@@ -48,7 +61,9 @@ def lossy_options(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         name = _NAMES.get(key.lower(), "")
         values, _ = _OPTIONS.get(name, (None, ""))
-        if values is not None and (not values or value.strip().lower() in values):
+        if values is None:
+            continue
+        if value.strip().lower() in values if values else value not in _HARMLESS:
             lossy[name] = value
     return dict(sorted(lossy.items()))
 
