@@ -11,8 +11,9 @@ import pytest
 from seamark import Pipeline, open_store
 from seamark.errors import RefusedError
 from seamark.pipeline.pipeline import OutputMode
-from seamark.sinks import MemorySink
-from tests.pipeline.support.workloads import orders, settings_of, windowed
+from seamark.sinks import ForeachBatchSink, MemorySink
+from seamark.sinks.foreach import EpochNumber
+from tests.pipeline.support.workloads import orders, settings_of, windowed, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,6 +115,25 @@ def test_aggregations_and_what_is_made_of_their_rows_go_together_in_complete_mod
 
     p = declared(spark, input_folder, tmp_path, "complete", outputs)
     assert "complete mode" in p.explain()
+
+
+@pytest.mark.slow
+def test_a_sorted_result_comes_in_its_order_beside_another_output(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shown: list[list[int]] = []
+
+    def keep(rows: DataFrame, _: EpochNumber) -> None:
+        shown.append([row["id"] for row in rows.collect()])
+
+    p = Pipeline("sorted", tmp_path / "store", output_mode="complete", progress=None)
+    source = p.source("orders", orders(spark, write_input(tmp_path, 1)))
+    ids = source.groupBy("id").count().orderBy("id").where("id >= 0")
+    p.sink("ids", ids, ForeachBatchSink(keep))
+    p.sink("totals", totals(source), MemorySink())
+    with settings_of(spark, {"spark.sql.shuffle.partitions": "6"}):
+        p.run()
+    assert [ids == sorted(ids) for ids in shown] == [True, True]
 
 
 def test_a_session_that_turns_the_check_off_has_it_off(

@@ -46,6 +46,7 @@ from seamark.spark.plans.plan import (
     WatermarkInfo,
     analyzed,
     first_lines,
+    is_sorted,
     stateful_operators,
 )
 from seamark.spark.plans.shared_plan import SharedPlan, of_one_lateness, shared_plans
@@ -109,6 +110,8 @@ class Compiled:
     """What the operators and watermarks of each branch compute, by its first output."""
     python_functions: tuple[str, ...] = ()
     """Functions in Python, of which only the names are known."""
+    is_sorted: bool = False
+    """Whether the order of some rows counts, as of a complete result that is sorted."""
 
     @property
     def shares(self) -> dict[str, str]:
@@ -253,6 +256,7 @@ def compile_outputs(
         warnings=tuple(warnings),
         computes=computes,
         python_functions=tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
+        is_sorted=any(is_sorted(analyzed(branch.df)) for branch in branches),
     )
 
 
