@@ -13,6 +13,8 @@ from seamark.errors import RefusedError
 from seamark.pipeline.pipeline import OutputMode
 from seamark.sinks import ForeachBatchSink, MemorySink
 from seamark.sinks.foreach import EpochNumber
+from seamark.spark.plans.executed_plan import REGEX_NAMES
+from seamark.spark.row_digests import digest_of
 from tests.pipeline.support.workloads import orders, settings_of, windowed, write_input
 
 if TYPE_CHECKING:
@@ -115,6 +117,27 @@ def test_aggregations_and_what_is_made_of_their_rows_go_together_in_complete_mod
 
     p = declared(spark, input_folder, tmp_path, "complete", outputs)
     assert "complete mode" in p.explain()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_name_that_could_be_a_pattern_is_that_of_one_column(
+    spark: SparkSession, tmp_path: Path, outputs: int
+) -> None:
+    p = Pipeline("names", tmp_path / "store", output_mode="update", progress=None)
+    sums = p.source("orders", orders(spark, write_input(tmp_path, 1))).groupBy("k").sum("v")
+    sinks = [MemorySink() for _ in range(outputs)]
+    with settings_of(spark, {REGEX_NAMES: "true"}):
+        for number, sink in enumerate(sinks):
+            p.sink(f"o{number}", sums, sink)
+        p.run()
+    with open_store(tmp_path / "store") as store:
+        newest = store.load_latest()
+    assert newest is not None
+    for number, sink in enumerate(sinks):
+        recorded = (newest.output_digests or {})[f"o{number}"]
+        kept = digest_of(spark.createDataFrame(sink.rows, sums.schema))
+        assert recorded.total_digest == kept.digest
 
 
 @pytest.mark.slow

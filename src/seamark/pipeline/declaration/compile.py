@@ -32,6 +32,7 @@ from seamark.spark.plans.computation import Operator, operators_of, python_funct
 from seamark.spark.plans.determinism import drawn_apart
 from seamark.spark.plans.executed_plan import (
     EXCLUDED_RULES,
+    REGEX_NAMES,
     TOTAL,
     PlanOperator,
     has_totals,
@@ -207,7 +208,8 @@ def compile_outputs(
             if stateful_operators(computed[first]):
                 of_spark = optimized(branch.df)
                 places[first] = (function_places(computed[first], of_spark), join_columns(of_spark))
-    united = _united([branch.df for branch in branches])
+    with session_settings(outputs[0].df.sparkSession, {REGEX_NAMES: "false"}):
+        united = _united([branch.df for branch in branches])
     require_supported_query(united, output_mode)
     plan = analyzed(united)
     rows = watermark_rows([branch.df for branch in branches])
