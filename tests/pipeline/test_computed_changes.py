@@ -94,6 +94,18 @@ def test_a_changed_computation_is_refused_in_words(new: list[dict[str, Any]], wo
     assert "mixed" in verdict.hint
 
 
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_watermark_that_comes_or_goes_hides_no_change_of_the_state(comes: bool) -> None:
+    before, after = ([], BARS[1:]) if comes else (BARS[1:], [])
+    old = {"bars": [*BARS, *before]}
+    longer = {"bars": [*window(length="20 seconds"), *after]}
+    verdict = compare_structures(structure(old), structure(longer), "strict")
+    assert verdict.fit is Compatibility.REFUSED
+    assert verdict.changes == ["output 'bars': window length 10 seconds → 20 seconds"]
+    other = {"bars": [*bars(state={"keys": "int", "values": "bigint"}), *after]}
+    assert "the keys in the state of its aggregation are" in shape_change(old, other)
+
+
 def test_a_changed_join_is_told_by_its_type_and_condition() -> None:
     new = [{**JOIN[0], "type": "left outer", "condition": "(id = other)"}]
     assert [change.text for change in computed_changes({"paid": JOIN}, {"paid": new})] == [

@@ -11,8 +11,11 @@ import pytest
 from seamark import Pipeline, open_store
 from seamark.errors import RefusedError
 from seamark.pipeline.pipeline import OutputMode
-from seamark.sinks import MemorySink
-from tests.pipeline.support.workloads import orders, settings_of, windowed
+from seamark.sinks import ForeachBatchSink, MemorySink
+from seamark.sinks.foreach import EpochNumber
+from seamark.spark.plans.executed_plan import REGEX_NAMES
+from seamark.spark.row_digests import digest_of
+from tests.pipeline.support.workloads import orders, settings_of, windowed, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,6 +117,46 @@ def test_aggregations_and_what_is_made_of_their_rows_go_together_in_complete_mod
 
     p = declared(spark, input_folder, tmp_path, "complete", outputs)
     assert "complete mode" in p.explain()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_name_that_could_be_a_pattern_is_that_of_one_column(
+    spark: SparkSession, tmp_path: Path, outputs: int
+) -> None:
+    p = Pipeline("names", tmp_path / "store", output_mode="update", progress=None)
+    sums = p.source("orders", orders(spark, write_input(tmp_path, 1))).groupBy("k").sum("v")
+    sinks = [MemorySink() for _ in range(outputs)]
+    with settings_of(spark, {REGEX_NAMES: "true"}):
+        for number, sink in enumerate(sinks):
+            p.sink(f"o{number}", sums, sink)
+        p.run()
+    with open_store(tmp_path / "store") as store:
+        newest = store.load_latest()
+    assert newest is not None
+    for number, sink in enumerate(sinks):
+        recorded = (newest.output_digests or {})[f"o{number}"]
+        kept = digest_of(spark.createDataFrame(sink.rows, sums.schema))
+        assert recorded.total_digest == kept.digest
+
+
+@pytest.mark.slow
+def test_a_sorted_result_comes_in_its_order_beside_another_output(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shown: list[list[int]] = []
+
+    def keep(rows: DataFrame, _: EpochNumber) -> None:
+        shown.append([row["id"] for row in rows.collect()])
+
+    p = Pipeline("sorted", tmp_path / "store", output_mode="complete", progress=None)
+    source = p.source("orders", orders(spark, write_input(tmp_path, 1)))
+    ids = source.groupBy("id").count().orderBy("id").where("id >= 0")
+    p.sink("ids", ids, ForeachBatchSink(keep))
+    p.sink("totals", totals(source), MemorySink())
+    with settings_of(spark, {"spark.sql.shuffle.partitions": "6"}):
+        p.run()
+    assert [ids == sorted(ids) for ids in shown] == [True, True]
 
 
 def test_a_session_that_turns_the_check_off_has_it_off(

@@ -98,7 +98,10 @@ def test_a_watermark_that_is_declared_and_not_in_the_plan_is_refused() -> None:
 
 
 def test_what_one_batch_could_lack_is_protected_from_the_rules_that_remove_it() -> None:
-    always = {"spark.sql.inMemoryColumnarStorage.partitionPruning": "false"}
+    always = {
+        "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
+        "spark.sql.parser.quotedRegexColumnNames": "false",
+    }
     assert settings_for([], [], "") == always
     assert settings_for([BARS], [], "x.Rule") == {**always, "spark.sql.exchange.reuse": "false"}
     rules = settings_for([BARS], ["GlobalLimit", "Sort"], " x.Rule , ")[EXCLUDED_RULES].split(",")

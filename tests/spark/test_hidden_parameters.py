@@ -88,6 +88,27 @@ def test_a_field_of_csv_is_known_by_its_place(rows: DataFrame, by_name: bool) ->
     assert "column 2" in " ".join(changes(plain, keyed("b int, a int")))
 
 
+@pytest.mark.parametrize(
+    ("returned", "other", "key"),
+    [
+        ("struct<a:int,b:int>", "struct<b:int,a:int>", "made.a"),
+        ("struct<s:struct<a:int,b:int>>", "struct<s:struct<b:int,a:int>>", "made.s.a"),
+        ("array<struct<a:int,b:int>>", "array<struct<b:int,a:int>>", "made[0].a"),
+    ],
+)
+def test_a_field_of_what_a_python_function_returns_is_known_by_its_place(
+    rows: DataFrame, returned: str, other: str, key: str
+) -> None:
+    from pyspark.sql import functions as f
+
+    def keyed(kind: str) -> DataFrame:
+        made = rows.withColumn("made", f.udf(lambda v: v, kind)("v"))
+        return made.groupBy(f.expr(key).alias("key")).count()
+
+    assert changes(keyed(returned), keyed(returned)) == []
+    assert changes(keyed(returned), keyed(other)) != []
+
+
 def in_zone(spark: SparkSession, zone: str, make: Callable[[], DataFrame]) -> list[dict[str, Any]]:
     with session_settings(spark, {ZONE: zone}):
         return told(make())
@@ -107,6 +128,16 @@ def test_a_key_that_depends_on_the_time_zone_is_another_one_in_another_zone(
     (change,) = computed_changes({"out": utc}, {"out": berlin})
     assert change.is_certain
     assert "time zone (spark.sql.session.timeZone) UTC → Europe/Berlin" in change.text
+
+
+@pytest.mark.parametrize("value", ["array(t)", "struct(k, t)", "map(k, t)"])
+def test_text_that_is_made_of_times_inside_a_value_depends_on_the_time_zone(
+    spark: SparkSession, rows: DataFrame, value: str
+) -> None:
+    def keyed() -> DataFrame:
+        return rows.selectExpr(f"CAST({value} AS STRING) AS key").groupBy("key").count()
+
+    assert in_zone(spark, "UTC", keyed) != in_zone(spark, "Asia/Tokyo", keyed)
 
 
 def test_what_needs_no_time_zone_is_the_same_in_every_zone(

@@ -32,6 +32,7 @@ from seamark.spark.plans.computation import Operator, operators_of, python_funct
 from seamark.spark.plans.determinism import drawn_apart
 from seamark.spark.plans.executed_plan import (
     EXCLUDED_RULES,
+    REGEX_NAMES,
     TOTAL,
     PlanOperator,
     has_totals,
@@ -46,6 +47,7 @@ from seamark.spark.plans.plan import (
     WatermarkInfo,
     analyzed,
     first_lines,
+    is_sorted,
     stateful_operators,
 )
 from seamark.spark.plans.shared_plan import SharedPlan, of_one_lateness, shared_plans
@@ -109,6 +111,8 @@ class Compiled:
     """What the operators and watermarks of each branch compute, by its first output."""
     python_functions: tuple[str, ...] = ()
     """Functions in Python, of which only the names are known."""
+    is_sorted: bool = False
+    """Whether the order of some rows counts, as of a complete result that is sorted."""
 
     @property
     def shares(self) -> dict[str, str]:
@@ -204,7 +208,8 @@ def compile_outputs(
             if stateful_operators(computed[first]):
                 of_spark = optimized(branch.df)
                 places[first] = (function_places(computed[first], of_spark), join_columns(of_spark))
-    united = _united([branch.df for branch in branches])
+    with session_settings(outputs[0].df.sparkSession, {REGEX_NAMES: "false"}):
+        united = _united([branch.df for branch in branches])
     require_supported_query(united, output_mode)
     plan = analyzed(united)
     rows = watermark_rows([branch.df for branch in branches])
@@ -253,6 +258,7 @@ def compile_outputs(
         warnings=tuple(warnings),
         computes=computes,
         python_functions=tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
+        is_sorted=any(is_sorted(analyzed(branch.df)) for branch in branches),
     )
 
 

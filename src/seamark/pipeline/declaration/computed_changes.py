@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -71,11 +71,12 @@ def computed_changes(old: Computes, new: Computes) -> list[ComputedChange]:
     changes: list[ComputedChange] = []
     for output in sorted(old.keys() | new.keys()):
         before, after = old.get(output, ()), new.get(output, ())
-        if _kinds(before) == _kinds(after):
-            pairs = zip(before, after, strict=True)
-            parts = [change for one, other in pairs for change in operator_changes(one, other)]
-        else:
-            parts = list(_watermarks(before, after))
+        parts: list[ComputedChange] = []
+        pairs: Iterable[tuple[Operator, Operator]] = zip(before, after, strict=True)
+        if _kinds(before) != _kinds(after):
+            # another operator with state is reported where the topology is compared
+            parts, pairs = [*_watermarks(before, after)], _pairs_with_state(before, after)
+        parts += [change for one, other in pairs for change in operator_changes(one, other)]
         changes += [
             ComputedChange(f"output {output!r}: {part.text}", part.is_certain) for part in parts
         ]
@@ -99,10 +100,9 @@ def undescribed(old: Computes, new: Computes) -> list[str]:
     outputs = [
         output
         for output in sorted(old.keys() & new.keys())
-        if _kinds(old[output]) == _kinds(new[output])
-        and any(
+        if any(
             INPUT in after and INPUT not in before
-            for before, after in zip(old[output], new[output], strict=True)
+            for before, after in _pairs_with_state(old[output], new[output])
         )
     ]
     return [
@@ -116,9 +116,7 @@ def undescribed(old: Computes, new: Computes) -> list[str]:
 def shape_change(old: Computes, new: Computes) -> str:
     """Which state Spark cannot load any more, or the empty text."""
     for output in sorted(old.keys() & new.keys()):
-        if _kinds(old[output]) != _kinds(new[output]):
-            continue
-        for one, other in zip(old[output], new[output], strict=True):
+        for one, other in _pairs_with_state(old[output], new[output]):
             before, after = one.get("state", {}), other.get("state", {})
             for part in ("keys", "values", "objects"):
                 if part == "objects" and None in (before.get(part), after.get(part)):
@@ -165,8 +163,24 @@ def _kinds(operators: Sequence[Operator]) -> list[str]:
     return [str(operator.get("operator")) for operator in operators]
 
 
+def _with_state(operators: Sequence[Operator]) -> list[Operator]:
+    return [operator for operator in operators if operator.get("operator") != "watermark"]
+
+
+def _pairs_with_state(
+    old: Sequence[Operator], new: Sequence[Operator]
+) -> Iterator[tuple[Operator, Operator]]:
+    """The operators with state, each with the one that would go on from it; none if kinds differ.
+
+    Watermarks may have come or gone between them.
+    """
+    before, after = _with_state(old), _with_state(new)
+    if _kinds(before) == _kinds(after):
+        yield from zip(before, after, strict=True)
+
+
 def _watermarks(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[ComputedChange]:
-    """Watermarks that came or went; other operators are reported where the topology is compared."""
+    """Watermarks that came or went."""
     before, after = _delays(old), _delays(new)
     for delay in (d for d in before if d not in after):
         yield ComputedChange(f"watermark {delay} was removed", is_certain=True)

@@ -202,6 +202,8 @@ class PipelineSinks:
         return output.sink.consumes_all and self.digests.is_observable(output.name)
 
     def _narrowed(self, batch: DataFrame) -> DataFrame:
+        if self._compiled.is_sorted:
+            return batch  # coalesce() puts together whatever lies at one place, in any order
         spark, partitions = batch.sparkSession, self._settings.coalesce
         if partitions == "auto":
             # on a cluster a task that holds many state partitions would have to redo them all

@@ -51,6 +51,8 @@ _PARTS: Final = (
     *("parameters", "patterns", "queries", "returned types", "SQL functions", "time zone"),
     *("types", "united", "variables"),
 )
+_BY_PLACE: Final = frozenset({"CsvToStructs", "PythonUDF", "ScalaUDF"})
+"""What fills a struct by the places of its fields; others know them by name."""
 _QUERIES: Final = frozenset({"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"})
 
 
@@ -193,8 +195,7 @@ class Definitions:
             if told is not None:
                 self._found[part, told] = None
         children = list(each(expression.children()))
-        if kind == "GetStructField" and self._class_behind(children[0]) == "CsvToStructs":
-            # the other formats know their fields by name
+        if kind == "GetStructField" and self._class_behind(children[0]) in _BY_PLACE:
             text = f"{expression.sql()} is column {int(expression.ordinal()) + 1}"
             self._found["parameters", text] = None
         for child in children:
@@ -214,6 +215,8 @@ class Definitions:
 
     def _class_behind(self, expression: Any) -> str:
         kind = class_name(expression)
+        if kind == "GetStructField":
+            return self._class_behind(expression.children().head())
         if kind != "AttributeReference":
             return kind
         return self._made_by.get(int(expression.exprId().id()), "")

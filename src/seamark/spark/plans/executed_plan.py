@@ -46,6 +46,7 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
 CACHE_PRUNING: Final = "spark.sql.inMemoryColumnarStorage.partitionPruning"
+REGEX_NAMES: Final = "spark.sql.parser.quotedRegexColumnNames"
 EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
 TOTAL: Final = "total"
 """An aggregation without a key; see :func:`has_totals`."""
@@ -205,10 +206,11 @@ def settings_for(
 
     Exchanges are never reused below state: Spark loses the watermark of the second reader. No part
     of a persisted batch is left out by its statistics: they know nothing of NaN, which is larger
-    than every number, so a filter would lose it (4.0 to 4.3). ``removable`` is what
+    than every number, so a filter would lose it (4.0 to 4.3). A quoted name is
+    that of one column, also where the session takes it for a pattern. ``removable`` is what
     :func:`removable_nodes` says of the query's plans.
     """
-    settings = {CACHE_PRUNING: "false"}
+    settings = {CACHE_PRUNING: "false", REGEX_NAMES: "false"}
     if list(operators):
         settings[EXCHANGE_REUSE] = "false"
     ours = [rule for name in removable for rule in _RULES_THAT_REMOVE[name]]

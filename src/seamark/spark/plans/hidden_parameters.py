@@ -10,6 +10,7 @@ Tests: ``tests/spark/test_hidden_parameters.py``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ _HAS_OPTIONS: Final = _PARSED | frozenset(
 _BY_LENGTH: Final = frozenset({"TimestampAddInterval", "TimeAdd", "TimestampAddYMInterval"})
 """Additions to a time, for which the zone counts only where clocks are changed."""
 _OF_PATTERNS: Final = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"})
+_TIMES: Final = re.compile(r"\btimestamp\b(?!:)")
+"""The type in that of an array, map or struct."""
 _UTC: Final = "Z"
 _LAMBDA: Final = "LambdaFunction"
 
@@ -115,7 +118,7 @@ def zone_of(node: Any, kind: str) -> str | None:
     """The time zone that an expression of a class computes with; None when it needs none."""
     if kind in _BY_LENGTH or _has_zone.get(kind) is False:
         return None
-    if kind == "Cast" and not node.needsTimeZone():
+    if kind == "Cast" and not node.needsTimeZone() and not _shows_times(node):
         return None
     if kind in _PARSED and "timestamp" not in str(node.dataType().catalogString()):
         return None
@@ -125,6 +128,12 @@ def zone_of(node: Any, kind: str) -> str | None:
         return None
     name = str(zone.normalized().getId())  # UTC has many names
     return "UTC" if name == _UTC else name
+
+
+def _shows_times(cast: Any) -> bool:
+    """Whether text is made of a value with times in it, of which Spark does not say the need."""
+    whole = str(cast.dataType().catalogString()).startswith("string")
+    return whole and _TIMES.search(str(cast.child().dataType().catalogString())) is not None
 
 
 def groupings_of(expand: Any, place: int) -> str:

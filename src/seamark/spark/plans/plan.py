@@ -63,6 +63,9 @@ _STATEFUL: Final = {
     "TransformWithStateInPySpark": "transformWithState",
     "Join": "stream-stream join",
 }
+_KEEPS_ORDER: Final = frozenset(
+    {"CollectMetrics", "Filter", "Project", "ResolvedHint", "SubqueryAlias", "View"}
+)
 
 
 @dataclass(frozen=True)
@@ -262,6 +265,13 @@ def stateful_kind(node: Any) -> str | None:
     if kind == "stream-stream join" and not all(c.isStreaming() for c in each(node.children())):
         return None  # a join with a table keeps nothing
     return kind
+
+
+def is_sorted(plan: Any) -> bool:
+    """Whether the rows of a plan come in an order that was asked for."""
+    while plan.getClass().getSimpleName() in _KEEPS_ORDER:
+        plan = plan.children().head()
+    return bool(plan.getClass().getSimpleName() == "Sort")
 
 
 def _identity_map(df: DataFrame) -> Any:

@@ -46,7 +46,10 @@ def returned_type(node: Any, kind: str) -> str | None:
 
     It decides the values: what a Python function returns is null where it is of another type.
     """
-    if kind not in _CHOSEN or not (told := told_type(node)):
+    if kind not in _CHOSEN:
+        return None
+    told = str(node.dataType().catalogString())
+    if told.startswith("struct<"):  # its fields are told where they are read
         return None
     return f"{_name(node, kind)} {told}"
 

@@ -10,15 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from typing import Final
 
 from seamark._redaction import redacted
 
-_SEEDED: Final = re.compile(r"\b(randn?|uuid)\(-?\d+L?\)")
-_LAST_SEED: Final = re.compile(r"\b((?:shuffle|uniform|randstr)\([^()]*), -?\d+L?\)")
-_OUTER: Final = re.compile(r"\bouter\(([^()]*)#\d+L?\)")
+_TEXT: Final = r"'(?:[^'\\]|\\.)*'"
+_CALLS: Final = tuple(
+    (re.compile(call), re.compile(rf"{_TEXT}|`[^`]*`|{call}"), kept)
+    for call, kept in (
+        (r"\b(randn?|uuid)\(-?\d+L?\)", r"\1()"),
+        (r"\b((?:shuffle|uniform|randstr)\([^()]*), -?\d+L?\)", r"\1)"),
+        (r"\bouter\(([^()]*)#\d+L?\)", r"outer(\1)"),
+    )
+)
+"""Calls with numbers of the process in them, by themselves, and among texts and names; what is kept
+of them. A name may be that of a call, and in a text nothing is one."""
 _CIPHER: Final = re.compile(r"\b(?:try_)?(?:aes_|hmac|encrypt|decrypt)\w*\(", re.IGNORECASE)
-_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'")
+_QUOTED: Final = re.compile(_TEXT)
 _MARK: Final = 4
 """Hexadecimal digits of a mark."""
 
@@ -28,9 +37,13 @@ def recorded_sql(sql: str) -> tuple[str, str]:
 
     The mark is empty when nothing is hidden. Pure.
     """
-    sql = _LAST_SEED.sub(r"\1)", _SEEDED.sub(r"\1()", sql))
-    sql = _OUTER.sub(r"outer(\1)", sql)
+    for call, among_others, kept in _CALLS:
+        sql = among_others.sub(partial(_shorter, call, kept), sql)
     shown = redacted(_QUOTED.sub("'***'", sql) if _CIPHER.search(sql) else sql)
     if shown == sql:
         return sql, ""
     return shown, hashlib.sha256(sql.encode(errors="surrogatepass")).hexdigest()[:_MARK]
+
+
+def _shorter(call: re.Pattern[str], kept: str, found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith("'") else call.sub(kept, found[0])
