@@ -262,7 +262,7 @@ times its files if that is larger. Its own compression, Snappy, makes nothing th
 
 MOST_SOURCES: Final = 10_000
 LONGEST_SOURCE: Final = 10_000
-"""Sources of one progress store, and bytes in the id of one. Every session reads all of them."""
+"""Sources of one progress store or query, and bytes in the id of one. Every session reads all."""
 
 # pipelines
 
