@@ -269,6 +269,17 @@ def test_versions_that_many_stores_lack_are_told_once_for_each_hole(tmp_path: Pa
     assert "versions 4 to 99 are not there" in missing[1].message
 
 
+def test_folders_far_below_each_other_are_not_all_remembered(tmp_path: Path) -> None:
+    files = {
+        f"{number}/" + "a/" * 500 + "x": FileEntry(1, 1.0, "")
+        for number in range(2 * limits.FOLDERS_FLOOR // 500)
+    }
+    with bounded_memory(), pytest.raises(RefusedError, match="far more than files"):
+        Tree(LocalDirectory(tmp_path), files)
+    few = {f"state/0/{number}/1.delta": FileEntry(1, 1.0, "") for number in range(1000)}
+    assert len(Tree(LocalDirectory(tmp_path), few).names("state/0")) == 1000
+
+
 def test_an_offset_log_has_so_many_sources_and_no_more() -> None:
     text = "v1\n{}" + "\n-" * limits.MOST_SOURCES
     assert len(parse_offsets(text).lines) == limits.MOST_SOURCES
