@@ -63,7 +63,7 @@ from seamark.reports.difference import _flat as flat_members
 from seamark.reports.named_checkpoints import load
 from seamark.reports.state_rows import flat_row
 from seamark.reports.verification import check_named
-from seamark.spark.batch_log import readable_offset
+from seamark.spark.batch_log import parse_offsets, readable_offset
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack, unpack_all
 from seamark.store import CheckpointStore, validation
@@ -82,7 +82,7 @@ from seamark.store.owner import (
 from seamark.store.references import STATE_PREFIX
 from seamark.store.retention import Candidate, Retention, plan_retention
 from tests.checkpoint_dir.support.directories import make_copy, source_entry
-from tests.native.support.inspected import looked_at, make_rocksdb
+from tests.native.support.inspected import delta, looked_at, make_logs, make_rocksdb, write
 from tests.support.counted_blobs import CountedBlobs
 
 _MEMORY = 200 * limits.MIB
@@ -255,6 +255,36 @@ def test_a_version_far_away_is_no_reason_to_count_to_it(tmp_path: Path) -> None:
     copied = min(tmp_path.glob("state/0/0/*.zip")).read_bytes()
     (tmp_path / f"state/0/0/{_FAR}.zip").write_bytes(copied)
     assert looked_at(tmp_path, read_data=True).findings
+
+
+def test_versions_that_many_stores_lack_are_told_once_for_each_hole(tmp_path: Path) -> None:
+    make_logs(tmp_path, 100, partitions=20)
+    for partition in range(20):
+        for name in ("1.delta", "3.delta", "100.snapshot"):
+            write(tmp_path, f"state/0/{partition}/{name}", delta({}))
+    found = looked_at(tmp_path)
+    missing = [each for each in found.findings if each.code == "state-missing"]
+    assert len(missing) == 2 * 20
+    assert "version 2 is not there" in missing[0].message
+    assert "versions 4 to 99 are not there" in missing[1].message
+
+
+def test_folders_far_below_each_other_are_not_all_remembered(tmp_path: Path) -> None:
+    files = {
+        f"{number}/" + "a/" * 500 + "x": FileEntry(1, 1.0, "")
+        for number in range(2 * limits.FOLDERS_FLOOR // 500)
+    }
+    with bounded_memory(), pytest.raises(RefusedError, match="far more than files"):
+        Tree(LocalDirectory(tmp_path), files)
+    few = {f"state/0/{number}/1.delta": FileEntry(1, 1.0, "") for number in range(1000)}
+    assert len(Tree(LocalDirectory(tmp_path), few).names("state/0")) == 1000
+
+
+def test_an_offset_log_has_so_many_sources_and_no_more() -> None:
+    text = "v1\n{}" + "\n-" * limits.MOST_SOURCES
+    assert len(parse_offsets(text).lines) == limits.MOST_SOURCES
+    with pytest.raises(DamageError, match="10001 sources, and 10000 is the most"):
+        parse_offsets(f"{text}\n-")
 
 
 @pytest.mark.slow

@@ -155,6 +155,11 @@ LONGEST_PATH: Final = 4096
 MOST_FOLDERS: Final = 128
 """Folders that lead to a file of a checkpoint. Spark needs about six."""
 
+FOLDERS_FLOOR: Final = 100_000
+FOLDERS_PER_FILE: Final = 8
+"""A checkpoint directory may have the floor of folders, or so many for each file if those are more.
+An object store has folders by the names of objects alone, which may be very deep."""
+
 MOST_OPERATORS: Final = 1_000
 """Stateful operators of one query."""
 
@@ -262,7 +267,7 @@ times its files if that is larger. Its own compression, Snappy, makes nothing th
 
 MOST_SOURCES: Final = 10_000
 LONGEST_SOURCE: Final = 10_000
-"""Sources of one progress store, and bytes in the id of one. Every session reads all of them."""
+"""Sources of one progress store or query, and bytes in the id of one. Every session reads all."""
 
 # pipelines
 
@@ -293,6 +298,11 @@ def largest_zip_plain(stored: int) -> int:
 def most_records(stored: int) -> int:
     """How many records a state file of that size may hold."""
     return RECORDS_FLOOR + stored // BYTES_PER_RECORD
+
+
+def most_folders(files: int) -> int:
+    """How many folders a checkpoint directory of so many files may have."""
+    return max(FOLDERS_FLOOR, FOLDERS_PER_FILE * files)
 
 
 def most_compared(stored: int) -> int:

@@ -290,6 +290,19 @@ def rows_of_one_bit_at(folder: Path) -> TriedTarget:
     return files_of(folder)
 
 
+def test_rows_are_counted_whatever_a_file_says_of_all_of_them(tmp_path: Path) -> None:
+    rows = pa.table({"is": [True] * 100_000})
+    orc.write_table(rows, tmp_path / "a", compression="uncompressed")
+    data = bytearray((tmp_path / "a").read_bytes())
+    named = b"\x30\xa0\x8d\x06"  # the sixth field of the footer: 100 000 rows
+    at = data.rindex(named)
+    data[at : at + len(named)] = b"\x30\x81\x80\x00"
+    (tmp_path / "b").write_bytes(data)
+    assert orc.ORCFile(tmp_path / "b").nrows == 1
+    least = rows.num_rows * limits.TRIED_ROW
+    assert [unpacked_size(tmp_path / name, "orc") >= least for name in "ab"] == [True, True]
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(

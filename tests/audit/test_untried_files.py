@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,45 @@ from seamark.audit import files
 from seamark.errors import StoreUnavailableError
 from seamark.spark.row_digests import digests_by
 from tests.audit.support.pipelines import audited, ten_epochs
+from tests.audit.test_logins import of_table
 from tests.support.slow_jobs import rest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    ("file_format", "kind", "is_limited"),
+    [
+        ("json", "decimal(38,18)", True),
+        ("csv", "decimal(9,0)", True),
+        ("json", "array<struct<n:decimal(10,2)>>", True),
+        ("json", "double", False),
+        ("parquet", "decimal(38,18)", False),
+    ],
+)
+def test_a_text_with_decimal_numbers_has_a_limit_unless_its_folder_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file_format: str,
+    kind: str,
+    is_limited: bool,
+) -> None:
+    """Spark computes all digits of ``1e400000000``."""
+    found = of_table("files", str(tmp_path))
+    history = replace(found, columns=(("n", kind),), options={"format": file_format})
+    given: list[bool] = []
+
+    class Reader(files._FolderReader):
+        def __init__(self, *about: Any, is_limited: bool) -> None:
+            super().__init__(*about, is_limited=is_limited)
+            given.append(is_limited)
+
+    monkeypatch.setattr(files, "_FolderReader", Reader)
+    spark: Any = None
+    for is_named in (True, False):
+        list(files.read_files(spark, history, is_named=is_named))
+    assert given == [False, is_limited]
 
 
 @pytest.mark.spark

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seamark import open_store
+from seamark import limits, open_store
 from seamark.blobs.contract import Blob, Entry
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import StoreUnavailableError
@@ -36,6 +36,18 @@ def test_a_whole_store_is_whole_at_every_depth(seamark: Commands, store: Path) -
     assert "all bytes read" in shown
     found = seamark.json("verify", store, "--read-data")
     assert found["bytes_read"] == sum(sidecar(store, i).stat().st_size for i in range(1, 5))
+
+
+def test_of_very_many_warnings_the_rest_is_told_as_a_number(
+    seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_WARNINGS", 3)
+    with open_store(store) as opened:
+        save(opened, 5, sink_epochs={f"sink-{number}": 5 for number in range(10)})
+    shown = seamark("verify", store)
+    assert shown.count("has epoch but no commit status") == 3
+    assert "and 7 more warnings" in shown
+    assert len(seamark.json("verify", store)["checkpoints"][0]["warnings"]) == 10
 
 
 def test_a_flipped_bit_of_state_is_found_when_data_is_read(seamark: Commands, store: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,26 @@ def test_the_newest_metadata_file_counts_zipped_or_not(tmp_path: Path) -> None:
     zipped = tmp_path / "metadata" / "00010-abc.gz.metadata.json"
     zipped.write_bytes(gzip.compress(json.dumps(newer).encode()))
     assert look(tmp_path, 8).newest_batch == 8
+
+
+@pytest.mark.parametrize(
+    "member", ['"metadata-log":[{}', '"snapshots":[{"snapshot-id":1}'], ids=["log", "snapshots"]
+)
+def test_metadata_files_of_very_many_entries_are_not_held_beside_each_other(
+    tmp_path: Path, member: str
+) -> None:
+    (tmp_path / "metadata").mkdir()
+    entry = member.partition("[")[2]
+    text = f"{{{member}{f',{entry}' * (1_000_000 // len(entry))}]}}"
+    for number in range(limits.MOST_TABLE_CANDIDATES):
+        file = tmp_path / "metadata" / f"00001-{number}.gz.metadata.json"
+        file.write_bytes(gzip.compress(text.encode()))
+    tracemalloc.start()
+    try:
+        assert look(tmp_path, 1).newest_batch is None
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,18 @@ def test_sources_operators_and_sizes_are_told(tmp_path: Path) -> None:
     assert looked_at(tmp_path / "f").checkpoint_format == 2
 
 
+@pytest.mark.parametrize("sources", [12, 13, 16, 17])
+def test_a_query_of_many_file_sources_is_well(sources: int, tmp_path: Path) -> None:
+    """Of so many nobody can tell which line of the offsets belongs to which."""
+    lines = ['{"logOffset":0}'] * (sources - 1)
+    write(tmp_path, "metadata", '{"id":"6f1c0000-0000-4000-8000-000000000000"}')
+    write(tmp_path, "offsets/0", offsets(0, *lines))
+    write(tmp_path, "commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
+    for number in range(sources):
+        write(tmp_path, f"sources/{number}/0", source_entry(0))
+    assert codes(looked_at(tmp_path)) == []
+
+
 def test_each_line_is_told_with_the_folder_of_its_own_source(tmp_path: Path) -> None:
     _one_source_used_twice(tmp_path)
     write(tmp_path, "sources/1/0", source_entry(0).replace("/in/", "/other/"))

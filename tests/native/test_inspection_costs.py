@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import UserDict
-from collections.abc import Collection, Iterator, Mapping, ValuesView
+from collections.abc import Collection, Iterable, Iterator, Mapping, ValuesView
 from pathlib import Path
 
 import pytest
 
 from seamark.checkpoint_dir import state_files
-from seamark.checkpoint_dir.file_logs.compactions import entry_name
+from seamark.checkpoint_dir.file_logs.compactions import LogNames, entry_name
 from seamark.checkpoint_dir.formats import hdfs_state
 from seamark.checkpoint_dir.formats.hdfs_state import StateChange, read_changes
 from seamark.checkpoint_dir.operators import StatefulOperator
@@ -237,6 +237,32 @@ def test_the_log_of_a_source_is_not_gone_through_for_each_batch(
     monkeypatch.setattr(inspection, "CachedListing", Counted)
     assert looked_at(root).restorable == list(range(batches))
     assert 0 < listed < batches / 2
+
+
+class Listed(tuple[int, ...]):
+    """Entries of a log, that nobody may go through."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("one by one")
+
+
+@pytest.mark.parametrize(
+    ("plain", "compacted", "last", "whole"),
+    [
+        (range(1000), (), 999, True),
+        (range(1000), (), 1000, False),
+        (range(990, 1000), (9, 989), 995, True),
+        (range(991, 1000), (9, 989), 995, False),
+        ((), (9, 989), 500, True),
+        ((), (), -1, True),
+        ((), (), 0, False),
+    ],
+)
+def test_entries_of_a_log_are_not_gone_through_for_each_batch(
+    plain: Iterable[int], compacted: Iterable[int], last: int, whole: bool
+) -> None:
+    log = LogNames(Listed(plain), Listed(compacted))
+    assert inspection._has_entries(log, last) is whole
 
 
 def test_sources_that_go_by_names_are_not_compared_with_one_another(tmp_path: Path) -> None:

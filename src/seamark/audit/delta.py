@@ -1,6 +1,6 @@
 """What a Delta table shows: the rows that each epoch has added, and the table as it is now.
 
-Tests: ``tests/audit/test_delta.py``.
+Tests: ``tests/audit/test_delta.py``, ``tests/audit/test_damaged_lists.py``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from seamark._common.arrow_tables import sized_tables
 from seamark._redaction import redacted
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+_UNSUPPORTED: Final = "Kernel error: Unsupported"
 
 
 def read_delta(
@@ -59,7 +61,11 @@ def read_delta(
     versions = tables.once(
         place, history.columns, lambda: ReadOnce(_DeltaVersions(spark, opened, schema))
     )
-    yield from compare_table(history, versions)
+    try:
+        yield from compare_table(history, versions)
+    except _UnknownFeatureError as error:
+        note = f"deltalake cannot read the table: {error}"
+        yield Shown(first=history.since, last=history.newest.epoch, note=note)
 
 
 def tried_target(history: SinkHistory, options: Mapping[str, str]) -> TriedTarget | None:
@@ -101,6 +107,10 @@ def _version_of(known: EpochRows) -> int | None:
     return whole_number(at.get("version"))
 
 
+class _UnknownFeatureError(Exception):
+    """The table has a feature, or a version of the protocol, that ``deltalake`` does not know."""
+
+
 class _OpenedTable:
     """A table, and its newest version as it was when that was opened."""
 
@@ -122,7 +132,7 @@ class _OpenedTable:
         """One of its versions."""
         try:
             from deltalake import DeltaTable
-            from deltalake.exceptions import TableNotFoundError
+            from deltalake.exceptions import DeltaError, TableNotFoundError
         except ModuleNotFoundError:
             raise InvalidInputError(
                 "reading a Delta table needs deltalake", hint="pip install 'seamark[delta]'"
@@ -131,6 +141,12 @@ class _OpenedTable:
             return DeltaTable(self.url, version=version, storage_options=self._options)
         except TableNotFoundError as error:
             raise DamageError(f"the table is gone: {_said(error)}") from None
+        except DeltaError as error:
+            if version is not None:
+                raise  # the log may go back less far
+            if _UNSUPPORTED in str(error):
+                raise _UnknownFeatureError(_said(error)) from None
+            raise DamageError(f"the log of the table cannot be read: {_said(error)}") from None
         except OSError as error:
             raise StoreUnavailableError(
                 f"the table cannot be opened: {_said(error)}", where=self.url

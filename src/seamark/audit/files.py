@@ -19,7 +19,7 @@ from seamark.audit.epoch_listing import EpochListing, SharedFolders
 from seamark.audit.expectations import EpochRows, SinkHistory
 from seamark.audit.limited_targets import option_naming
 from seamark.audit.type_texts import has_too_many_types
-from seamark.audit.untried_files import reading_untried
+from seamark.audit.untried_files import may_take_long, reading_untried
 from seamark.audit.verdicts import Shown, verdict_of
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.epoch_folder import find_damage, folder_name, read_record, require_only_files
@@ -87,6 +87,7 @@ def read_files(
         return
     folder = (folders or SharedFolders()).at(history.target, partial(_listed, history.target))
     listing = folder.listing()
+    is_limited = is_limited or (not is_named and may_take_long(history))
     reader = _FolderReader(spark, listing.path, history, is_limited=is_limited)
     reader = folder.reader(reader.key, reader)
     for _ in range(TRIES):

@@ -1,6 +1,6 @@
 """What an Iceberg table shows: the files that each epoch has added, and the table as it is now.
 
-Tests: ``tests/audit/test_iceberg.py``.
+Tests: ``tests/audit/test_iceberg.py``, ``tests/audit/test_damaged_lists.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.limited_targets import Reader, TriedTarget, option_naming
 from seamark.audit.shared_tables import SharedTables, table_place
 from seamark.audit.tables import ReadOnce, TableVersions, compare_table
-from seamark.audit.tried_rows import TriedRows, left_to_the_audit, size_of
+from seamark.audit.tried_rows import TriedRows, is_shortage, left_to_the_audit, size_of
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.spark.row_digests import RowDigest
@@ -231,7 +231,7 @@ class _FileLists(NamedTuple):
 
         known = self.table.metadata.snapshot_by_id(snapshot)
         assert known is not None, "it was looked for"
-        with _lists_are_read():
+        with _can_be_read("a list of the table's files"):
             return [
                 FileScanTask(entry.data_file)
                 for manifest in known.manifests(self.table.io)
@@ -244,18 +244,20 @@ class _FileLists(NamedTuple):
 
     def whole(self, snapshot: int) -> list[FileScanTask]:
         """All files of rows in a snapshot."""
-        with _lists_are_read():
+        with _can_be_read("a list of the table's files"):
             return list(self.table.scan(snapshot_id=snapshot).plan_files())
 
 
 @contextmanager
-def _lists_are_read() -> Iterator[None]:
+def _can_be_read(what: str) -> Iterator[None]:
+    """:class:`DamageError` for what pyiceberg cannot read: a wrong byte is a ``KeyError`` to it, an
+    ``EOFError``, a ``SystemError`` or an error of zlib's. A file that is gone may have expired."""
     try:
         yield
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise DamageError(f"the table's lists of files cannot be read: {_said(error)}") from None
+    except Exception as error:
+        if isinstance(error, SeamarkError | FileNotFoundError) or is_shortage(error):
+            raise
+        raise DamageError(f"{what} cannot be read: {_said(error)}") from None
 
 
 class _Snapshots(TableVersions):
@@ -319,7 +321,7 @@ class _Snapshots(TableVersions):
             return digest_of_batches(self._spark, sized_tables(batches), self._schema)
         except FileNotFoundError:
             raise
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # of rows that do not go together
             raise DamageError(f"a file of the table cannot be read: {_said(error)}") from None
 
 
@@ -330,8 +332,9 @@ def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    for task in tasks:
-        yield from scan.to_record_batches([task])
+    with _can_be_read("a file of the table"):
+        for task in tasks:
+            yield from scan.to_record_batches([task])
 
 
 def _said(error: BaseException) -> str:

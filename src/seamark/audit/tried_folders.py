@@ -120,11 +120,22 @@ def _orc(path: str) -> Iterator[int]:
     from pyarrow.orc import ORCFile
 
     file = ORCFile(path)
-    yield file.nrows * limits.TRIED_ROW
-    yield from _by_columns(
-        file.schema.names,
-        lambda columns: (file.read_stripe(n, columns) for n in range(file.nstripes)),
-    )
+    known: set[int] = set()
+    rows = 0
+
+    def stripes(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for number in range(file.nstripes):
+            stripe = file.read_stripe(number, columns)
+            if number not in known:
+                known.add(number)
+                rows += stripe.num_rows
+            yield stripe
+
+    for size in _by_columns(file.schema.names, stripes):
+        # those of the stripes: what the file says of all its rows, no reader goes by
+        yield size + rows * limits.TRIED_ROW
+        rows = 0
 
 
 def _by_columns(

@@ -28,6 +28,13 @@ def size_of(batch: pa.RecordBatch) -> int:
     return max(int(batch.nbytes), int(batch.num_rows) * limits.TRIED_ROW)
 
 
+def is_shortage(error: Exception) -> bool:
+    """Whether it says that there is not enough memory, which proves nothing about a file."""
+    if isinstance(error, RuntimeError):  # also when no thread can be started
+        return not isinstance(error, RecursionError)
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+
+
 @contextmanager
 def left_to_the_audit() -> Iterator[None]:
     """For what may fail: the audit meets the same, and says it better. The rest is still tried.
@@ -36,10 +43,8 @@ def left_to_the_audit() -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError):  # also when no thread can be started
-        raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        if is_shortage(error):
             raise
 
 

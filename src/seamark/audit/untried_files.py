@@ -8,14 +8,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from seamark import limits
+from seamark.audit.expectations import SinkHistory
 from seamark.errors import StoreUnavailableError
 from seamark.spark.limited_jobs import limited_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_OF_TEXT: Final = ("json", "csv")
+
+
+def may_take_long(history: SinkHistory) -> bool:
+    """Whether a few characters may keep Spark busy for as long as they like.
+
+    Of a text such as ``1e400000000`` it computes every digit where a decimal number is declared.
+    """
+    is_text = history.file_format in _OF_TEXT
+    return is_text and any("dec" in kind.lower() for _, kind in history.columns)
 
 
 def reading_untried(

@@ -41,7 +41,7 @@ _PLANNED: Final = re.compile(r"sources/[^/]+/(?:0|[1-9][0-9]{0,17})(?:\.compact)
 _Positions = Callable[[OffsetLogEntry], Mapping[str, int | None]]
 """Folder below ``sources/`` → how far its log is read; None for a source without such a log."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_MOST_LINES: Final = 12
+MOST_LINES: Final = 12
 """With more leaves than this, lines are not assigned to sources, and whole logs are taken."""
 Newest = Mapping[str, int | None]
 """Folder below ``sources/`` → the last entry of a file source's log; None for another kind."""
@@ -194,7 +194,7 @@ def possible_lines(lines: Sequence[str], newest: Mapping[int, int | None]) -> di
     Sources are numbered by their first line, lines of one source are equal, and a line of a file
     source names an entry that its log has. ``newest`` is the last entry of each log that is there.
     """
-    if len(lines) > _MOST_LINES:
+    if len(lines) > MOST_LINES:
         return {}
     sources = max(newest, default=-1) + 1
     offsets = {line: (log_offset(line), position_in(line)) for line in {*lines}}

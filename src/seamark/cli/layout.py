@@ -118,12 +118,14 @@ def _paragraph(text: str, width: int, indent: int = 0) -> list[str]:
     return wrapped(printable(text), width, first=start, more=start)
 
 
-def _hanging(start: str, value: Cell, width: int) -> list[Text]:
+def _hanging(start: str, value: Cell, width: int) -> list[Text | str]:
     style = value.style if isinstance(value, Text) else ""
     used = cell_len(start)
     first, *more = _paragraph(_plain(value), max(width - used, _NARROWEST)) or [""]
+    if not style:  # there may be very many, and assembling takes most of the time
+        return [start + first, *(" " * used + line for line in more)]
     lines = [Text.assemble(start, (first, style))]
-    return lines + [Text.assemble(" " * used, (line, style)) for line in more]
+    return [*lines, *(Text.assemble(" " * used, (line, style)) for line in more)]
 
 
 def _fitted(table: Sequence[Sequence[Cell]], width: int) -> list[int]:

@@ -12,7 +12,7 @@ import click
 
 from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command
-from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.layout import print_paragraph, print_rows, print_warnings
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
 from seamark.cli.store_argument import opened_store
 from seamark.reports.verification import check_named, verification_document
@@ -83,8 +83,9 @@ def _show(document: Document, url: str) -> None:
             [[str(number), styled(word), finding] for number, word, finding in problems],
             right="ID",
         )
-    for text, times in warned.items():
-        print_paragraph(f"warning: {text}" + (f" ({times} checkpoints)" if times > 1 else ""))
+    print_warnings(
+        text + (f" ({times} checkpoints)" if times > 1 else "") for text, times in warned.items()
+    )
     counts = [f"{document[word]} {word}" for word in ("ok", "damaged", "unreadable", "gone")]
     print_paragraph(
         f"{len(rows)} checkpoints: "

@@ -10,8 +10,8 @@ Tests: ``tests/native/test_iceberg_metadata.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -32,6 +32,8 @@ _LONGEST_HINT: Final = 300
 _QUERY: Final = "spark.sql.streaming.queryId"
 _EPOCH: Final = "spark.sql.streaming.epochId"
 
+T = TypeVar("T")
+
 
 class _Snapshot(msgspec.Struct, rename="kebab"):
     snapshot_id: int
@@ -39,7 +41,7 @@ class _Snapshot(msgspec.Struct, rename="kebab"):
     summary: dict[str, str] = {}
 
 
-class _Earlier(msgspec.Struct, rename="kebab"):
+class _Earlier(msgspec.Struct, rename="kebab", gc=False):
     metadata_file: str = ""
 
 
@@ -48,10 +50,13 @@ class _Ref(msgspec.Struct, rename="kebab"):
     type: str = ""
 
 
+class _Log(msgspec.Struct, rename="kebab"):
+    metadata_log: list[_Earlier] = []
+
+
 class _Metadata(msgspec.Struct, rename="kebab"):
     current_snapshot_id: int | None = None
     snapshots: list[_Snapshot] = []
-    metadata_log: list[_Earlier] = []
     refs: dict[str, _Ref] = {}
 
 
@@ -60,14 +65,13 @@ def iceberg_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
 
     :class:`RefusedError` when it is not known which metadata file or branch counts, and it matters.
     """
-    files = {name: _decoded(tree, name) for name in _newest_files(tree)}
-    earlier = {
-        entry.metadata_file.rpartition("/")[2]
-        for metadata in files.values()
-        for entry in metadata.metadata_log
+    names = _newest_files(tree)
+    # one at a time: a few kilobytes may hold very many entries
+    earlier = {each for name in names for each in _earlier_ones(tree, name, names)}
+    current = [name for name in names if name not in earlier] or names
+    looks = {
+        name: _look(tree, _decoded(tree, name, _Metadata), query_id, batch) for name in current
     }
-    current = {name: metadata for name, metadata in files.items() if name not in earlier} or files
-    looks = {name: _look(tree, metadata, query_id, batch) for name, metadata in current.items()}
     newest = max(looks.values(), key=lambda at: -1 if at.newest_batch is None else at.newest_batch)
     if not newest.is_ahead_of(batch):
         return newest
@@ -135,12 +139,18 @@ def _hadoop_version(versions: Mapping[int, object], hint: str) -> int:
     return version
 
 
-def _decoded(tree: Tree, name: str) -> _Metadata:
+def _earlier_ones(tree: Tree, name: str, names: Collection[str]) -> set[str]:
+    """Which of some metadata files one knows as earlier ones."""
+    log = _decoded(tree, name, _Log).metadata_log
+    return {found for each in log if (found := each.metadata_file.rpartition("/")[2]) in names}
+
+
+def _decoded(tree: Tree, name: str, kind: type[T]) -> T:
     data = read_file(tree, name)
     try:
         if ".gz." in name or name.endswith(".gz"):
             data = unzipped(data)
-        return msgspec.json.decode(data, type=_Metadata)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, ValueError, OSError, EOFError) as error:
         raise damaged(tree, name, error) from None
 

@@ -98,6 +98,10 @@ def parse_offsets(text: str) -> OffsetLogEntry:
     head, *rest = log_lines(text) or [""]
     if head not in ("v1", "v2") or not rest:
         raise DamageError(f"not an entry of Spark's offset log: it begins with {head[:20]!r}")
+    if len(rest) - 1 > limits.MOST_SOURCES:
+        raise DamageError(
+            f"the offset log has {len(rest) - 1} sources, and {limits.MOST_SOURCES} is the most"
+        )
     try:
         # the first versions of Spark had nothing to say here
         metadata = json.loads(rest[0]) if rest[0].strip() or head != "v1" else {}

@@ -16,11 +16,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from seamark import limits
 from seamark._common.files import Buffer
 from seamark._redaction import has_password
 from seamark.blobs.addresses import refuse_broken_url
 from seamark.checkpoint_dir.files import CheckpointFiles
-from seamark.errors import InvalidInputError
+from seamark.errors import InvalidInputError, RefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +110,7 @@ class Tree(CheckpointFiles):
         self.directory = directory
         self.entries = dict(entries)
         self._below: dict[str, dict[str, None]] = {"": {}}
+        self._most = limits.most_folders(len(entries) + len(empty_folders))
         for path in entries:
             self._note(path)
         for folder in empty_folders:
@@ -121,12 +123,18 @@ class Tree(CheckpointFiles):
             known = folder in self._below
             self._below.setdefault(folder, {})[name] = None
             if known:
-                return
+                break
             path = folder
+        if len(self._below) > self._most:
+            raise RefusedError(
+                f"the directory has {len(self._below)} folders or more, far more than files",
+                where=self.directory.url,
+                hint="Spark makes no folder without a file. Is it a checkpoint directory?",
+            )
 
     @classmethod
     def of(cls, directory: Directory) -> Self:
-        """What is there now."""
+        """What is there now; :class:`RefusedError` for far more folders than files."""
         entries = directory.listing()
         return cls(directory, entries, directory.folders())
 

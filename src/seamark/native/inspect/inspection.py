@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -321,8 +322,9 @@ def restorable(listing: CachedListing, logs: Logs, state: State) -> list[int]:
 
 def _has_entries(log: LogNames, last: int | None) -> bool:
     """Whether a source's log can be made to end at an entry."""
-    if last is None or last < 0 or any(at >= last for at in log.compacted):
+    if last is None or last < 0 or log.compacted[-1:] >= (last,):
         return True
-    base = max((at for at in log.compacted if at <= last), default=-1)
-    plain = [at for at in log.plain if base < at <= last]
-    return len(plain) == last - base
+    base = log.compacted[-1] if log.compacted else -1
+    # they are ascending, and every batch asks
+    plain = bisect_right(log.plain, last) - bisect_right(log.plain, base)
+    return plain == last - base

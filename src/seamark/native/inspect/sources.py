@@ -11,7 +11,7 @@ import msgspec
 
 from seamark._common.json_documents import UNREADABLE
 from seamark._redaction import Redactor
-from seamark.capture.plans import position_in, possible_lines
+from seamark.capture.plans import MOST_LINES, position_in, possible_lines
 from seamark.checkpoint_dir.file_logs.compactions import entry_name, entry_number, parse_names
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log, log_problems
 from seamark.native.inspect.cached_listing import CachedListing, numbers_in
@@ -23,8 +23,6 @@ _LARGEST_READ: Final = 64 << 20
 _MOST_ENTRIES: Final = 10_000
 _STILL_READ: Final = 100
 _SHORTEST_LINE: Final = 20
-_MOST_LINES: Final = 16
-"""More sources than this are not distinguished by their offsets."""
 _WITHOUT_END: Final = 1 << 63
 _SEVERITY: Final = {"source-log-disagrees": Severity.WARNING}
 _ADVICE: Final = (
@@ -168,6 +166,8 @@ def _lines_of(entry: OffsetLogEntry, all_newest: NewestEntries) -> dict[str, set
     """Folder of a source → the lines of the offset log that can be its own."""
     if entry.names:
         return {name: {line} for name, line in zip(entry.names, entry.lines, strict=True)}
+    if len(entry.lines) > MOST_LINES:
+        return {}
     newest = {number: last for number, last in all_newest.items() if number < len(entry.lines)}
     possible = possible_lines(entry.lines, newest)
     # when none fits, a log is too short: one of them if that explains it, or else any
@@ -210,8 +210,8 @@ def source_findings(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
 def _fits(listing: CachedListing, entry: OffsetLogEntry, files: list[str]) -> bool:
     """Whether every line of the offsets can be of a source whose log is there."""
     has_logs = any(log_offset(line) is not None for line in entry.lines)
-    few = len(entry.lines) <= _MOST_LINES
-    return not has_logs or not few or bool(_lines_of(entry, newest_entries(listing, files)))
+    is_assigned = bool(entry.names) or len(entry.lines) <= MOST_LINES
+    return not has_logs or not is_assigned or bool(_lines_of(entry, newest_entries(listing, files)))
 
 
 def _log_problems(

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
 
 from seamark.checkpoint_dir.closures import pinned_partitions, stores_of
 from seamark.checkpoint_dir.operators import StatefulOperator, StoreFolder
@@ -29,8 +28,6 @@ from seamark.native.inspect.findings import (
 )
 from seamark.native.inspect.logs import Logs
 from seamark.native.inspect.snapshots import zip_findings
-
-_LONGEST_HOLE: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -291,23 +288,27 @@ def _holes(stores: list[Store], committed: set[int], version: int) -> Iterator[F
 
     Those that a restart needs are reported already. Spark removes the oldest files first.
     """
-    batches = sorted(committed)
+    # batch N writes version N+1
+    versions = sorted(batch + 1 for batch in committed)
     for store in stores:
         needed = _back_to_snapshot(store, version)
         there = sorted({*store.files, *store.empty})
         for before, after in pairwise(there):
-            # batch N writes version N+1
-            last = min(after, before + _LONGEST_HOLE) - 2
-            for batch in batches[bisect_left(batches, before) : bisect_right(batches, last)]:
-                missing = batch + 1
-                if missing < needed:
-                    yield warning(
-                        Code.STATE_MISSING,
-                        f"{store.folder.path}/{missing}.{store.change_kind}",
-                        f"{_named(store)}: version {missing} is not there, between others that are",
-                        "A restart does not need it; rolling back to the batches around it may "
-                        "not be possible.",
-                    )
+            end = bisect_left(versions, min(after, needed))
+            missing = versions[bisect_right(versions, before) : end]
+            if missing:  # all of a hole at once: every store may lack every batch
+                which = (
+                    f"version {missing[0]} is"
+                    if len(missing) == 1
+                    else (f"versions {numbers_text(missing)} are")
+                )
+                yield warning(
+                    Code.STATE_MISSING,
+                    f"{store.folder.path}/{missing[0]}.{store.change_kind}",
+                    f"{_named(store)}: {which} not there, between others that are",
+                    "A restart does not need it; rolling back to the batches around it may "
+                    "not be possible.",
+                )
 
 
 def _back_to_snapshot(store: Store, version: int) -> int:
