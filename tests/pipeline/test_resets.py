@@ -26,7 +26,7 @@ class OneWay(FileSink):
     def require_unpublish_after(self, epoch: int) -> None:
         self.unpublish_after(epoch)
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         raise RefusedError("nothing that was shown can be taken back", where=self.path)
 
 

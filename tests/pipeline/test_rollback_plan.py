@@ -14,6 +14,7 @@ from seamark.pipeline.recovery.rollback import (
     SinkRollback,
     plan_rollback,
     roll_back,
+    rolled_back,
     sink_rollbacks,
 )
 from seamark.store import CheckpointStore
@@ -144,6 +145,69 @@ def test_a_second_rollback_before_any_start_knows_what_sinks_still_show() -> Non
     )
     (found,) = plan_rollback(store, 2).sinks
     assert found.epoch == 4
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_before_its_checkpoint(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second rollback, behind the history of a first one."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    for number in range(1, 6):
+        store.save(manifest(number, {"out": "files"}))
+    store.save(manifest(roll_back(store, 3, None).checkpoint_id + 1, {"out": "files"}))
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "save", die)
+        with pytest.raises(Killed):
+            roll_back(store, 2, None)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_rollback_that_was_killed_knows_all_histories_that_it_has_given_up(
+    monkeypatch: pytest.MonkeyPatch, repeated: bool
+) -> None:
+    store = CheckpointStore(MemoryBlobs(), ObjectLayout())
+    first = store.claim().timeline
+    killed_before_its_checkpoint(store, monkeypatch)
+    store.claim()
+    if repeated:
+        again: CheckpointManifest | None = roll_back(store, 2, None)
+    else:
+        walk = store.recover_latest_validated()
+        chosen = store.load_by_id(walk.chosen_id or 0)
+        again = rolled_back(store, chosen, walk, store.owner().timeline)
+    second = store.load_by_id(7)
+    assert again is not None
+    assert second is not None
+    assert (again.epoch, again.parent_id, again.shown_as) == (2, 2, first)
+    assert again.timeline == store.owner().timeline
+    assert {first, second.timeline} <= {*(again.abandoned or ())}
+    assert again.timeline not in (again.abandoned or ())
+    found = store.recover_latest_validated()
+    assert found.chosen_id == again.checkpoint_id
+    assert rolled_back(store, again, found, again.timeline) is again, "once is enough"
+
+
+def test_damage_behind_a_rollback_is_not_taken_for_one_that_was_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = CheckpointStore(MemoryBlobs(), ObjectLayout())
+    store.claim()
+    killed_before_its_checkpoint(store, monkeypatch)
+    store.claim()
+    newest = store.save(manifest(9, {"out": "files"}))
+    key = ObjectLayout().manifest(newest.checkpoint_id)
+    stored = store.backend.read(key, 1 << 20)
+    assert stored is not None
+    store.backend.replace(key, b"{", stored.tag)
+    walk = store.recover_latest_validated()
+    assert walk.chosen_id == 2
+    chosen = store.load_by_id(2)
+    assert rolled_back(store, chosen, walk, store.owner().timeline) is chosen
 
 
 def test_a_copy_of_one_checkpoint_gets_a_timeline_of_its_own_by_a_rollback_to_it() -> None:

@@ -16,9 +16,13 @@ from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import is_from_earlier, is_of_others, new_attempt
-from seamark.pipeline.recovery.sink_recovery import finish_sinks, sinks_ahead
+from seamark.pipeline.recovery.sink_recovery import (
+    finish_sinks,
+    sinks_ahead,
+    take_back_abandoned,
+)
 from seamark.sinks import MemorySink
-from seamark.sinks.contract import Committable
+from seamark.sinks.contract import Committable, Receipt
 from seamark.testing.conformance.sink_examples import NEW, OLD, PIPELINE, SINK, epoch
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import HandWritten, shown_epoch
@@ -197,3 +201,51 @@ def test_what_no_epoch_owns_is_removed_by_the_next_start_on_the_same_store(path:
     assert not finish_sinks(sinks, None, 1, timelines=[OLD]).aborted  # a writer may be at work
     assert len(finish_sinks(sinks, None, 2, timelines=[OLD]).aborted) == 2
     assert not HandWritten(path).leftovers()
+
+
+class Hanging(HandWritten):
+    """Hangs after its first look, until another driver has gone on in a new history."""
+
+    def newest(self) -> Receipt | None:
+        seen = super().newest()
+        if seen is not None and seen.timeline == OLD:
+            HandWritten(self.path).unpublish_after(1)
+            for number in (2, 3):
+                shown_epoch(Path(self.path), number, NEW)
+        return seen
+
+
+class HangingWithoutTimeline(Hanging):
+    """A sink of a user's, as there were before it was told which timeline is taken back."""
+
+    def unpublish_after(self, epoch: int) -> list[int]:  # type: ignore[override]
+        return super().unpublish_after(epoch)
+
+
+@pytest.mark.parametrize("kind", [Hanging, HangingWithoutTimeline])
+def test_a_start_that_wakes_late_takes_back_nothing_of_its_successor(
+    path: Path, kind: type[Hanging]
+) -> None:
+    chosen = checkpoint(1, path, shown_epoch(path, 1))
+    for number in (2, 3):
+        shown_epoch(path, number)
+    sinks = cast("PipelineSinks", OneSink(kind(path)))
+    with pytest.raises(LineageError, match="has come to the place of one that was to be taken"):
+        take_back_abandoned(sinks, chosen, NEW)
+    there = [HandWritten(path).committed("", number) for number in (1, 2, 3)]
+    assert [receipt.timeline for receipt in there if receipt is not None] == [OLD, NEW, NEW]
+
+
+def test_a_sink_that_is_not_told_the_timeline_takes_back_what_was_given_up(path: Path) -> None:
+    chosen = checkpoint(1, path, shown_epoch(path, 1))
+    shown_epoch(path, 2)
+
+    class WithoutTimeline(HandWritten):
+        def unpublish_after(self, epoch: int) -> list[int]:  # type: ignore[override]
+            return super().unpublish_after(epoch)
+
+    sinks = cast("PipelineSinks", OneSink(WithoutTimeline(path)))
+    assert take_back_abandoned(sinks, chosen, NEW) == [
+        "sink bars: 1 epochs taken back and kept aside"
+    ]
+    assert HandWritten(path).committed("", 2) is None

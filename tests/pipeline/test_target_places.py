@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from seamark.pipeline.declaration.target_places import are_one_place, named_target, place_of
+from seamark.errors import RefusedError
+from seamark.pipeline.declaration.target_places import (
+    are_one_place,
+    named_target,
+    place_of,
+    require_places_apart,
+)
 
 SAME = [
     ("files", "/data/bars", "/data/bars/"),
@@ -71,3 +77,40 @@ def test_a_view_in_redis_has_the_namespace_of_its_output_unless_it_names_one() -
 def test_an_odd_target_is_a_place_too(odd: str) -> None:
     for kind in ("files", "kafka", "postgres", "iceberg", "key-value", "own"):
         assert are_one_place(place_of(kind, odd), place_of(kind, odd)) or odd == ""
+
+
+def sinks(**targets: tuple[str, str]) -> dict[str, dict[str, str]]:
+    return {name: {"kind": kind, "target": target} for name, (kind, target) in targets.items()}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("files", "/data/bars/"),
+        ("files", "/data/bars/large"),
+        ("files", "/data"),
+        ("delta", "/data/bars"),
+        ("delta", "/data"),
+        ("key-value", "rocksdb:///data/bars"),
+    ],
+)
+def test_outputs_that_would_mix_their_files_are_refused(other: tuple[str, str]) -> None:
+    with pytest.raises(RefusedError, match="outputs 'bars' and 'large' write to one folder"):
+        require_places_apart("p", sinks(bars=("files", "/data/bars"), large=other))
+    with pytest.raises(RefusedError, match="outputs 'large' and 'bars' write to one folder"):
+        require_places_apart("p", sinks(large=other, bars=("files", "/data/bars")))
+
+
+def test_outputs_may_share_a_table_and_what_is_no_folder() -> None:
+    require_places_apart(
+        "p",
+        sinks(
+            bars=("files", "/data/bars"),
+            more=("files", "/data/bars2"),
+            one=("delta", "/data/table"),
+            two=("delta", "/data/table"),
+            view=("key-value", "redis://h/0"),
+            mine=("my own", ""),
+            fn=("function", "to_bars"),
+        ),
+    )

@@ -36,7 +36,7 @@ from seamark.sinks.epoch_ranges import MergedSpans
 from seamark.sinks.target_checks import claim_folder
 from seamark.store import CheckpointStore, open_store
 from seamark.testing import MakeFrame, OpenSink, ReadRows, SinkSuite
-from seamark.testing.conformance.sink_examples import NEW, PIPELINE, SINK, epoch, receipt
+from seamark.testing.conformance.sink_examples import NEW, OLD, PIPELINE, SINK, epoch, receipt
 from tests.sinks.support.frames import failing_frame, frame
 from tests.sinks.support.hand_written import HandRanged, mount_sinks, rows_below, rows_on
 from tests.sinks.test_crash_everywhere import images
@@ -212,6 +212,15 @@ def test_whole_ranges_can_be_taken_back_and_written_anew(path: Path, last: int) 
 
 
 # what goes wrong
+
+
+def test_a_merged_range_of_one_history_can_be_taken_back_twice(path: Path) -> None:
+    for _ in range(2):
+        assert HandRanged(path).merge(until=4) == [4]
+        assert HandRanged(path).unpublish_after(0, OLD) == [*range(1, EPOCHS + 1)]
+        assert rows_below(path) == []
+        fill(path)
+    assert Counter(rows_below(path)) == EVERY
 
 
 def test_a_damaged_epoch_is_not_merged_and_not_lost(path: Path) -> None:

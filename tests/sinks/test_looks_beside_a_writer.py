@@ -193,9 +193,9 @@ def folder(spark: SparkSession, tmp_path: Path) -> Iterator[HdfsFolder]:
     opened.close()
 
 
-def _prepared_by_hadoop(folder: HdfsFolder, number: int = 1) -> Prepared:
+def _prepared_by_hadoop(folder: HdfsFolder, number: int = 1, timeline: str = OLD) -> Prepared:
     """An epoch without rows: only HDFS has checksums of files."""
-    told = receipt(number, f"a{number}")
+    told = receipt(number, f"a{number}", timeline)
     folder.stage(told.attempt, number, lambda _: None)
     sealed = folder.seal(told, empty_files=False)
     return identity_in(committable_of(told, [], sealed.digest), Prepared)
@@ -230,6 +230,26 @@ def test_the_newest_epoch_on_hdfs_is_the_one_below_when_another_driver_takes_it_
     sink = HdfsFileSink("hdfs://server/rows")
     sink._folder = folder
     assert sink.newest() == receipt(1, "a1")
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize("calls", [1, 2, 3, 4, 5])
+def test_a_new_history_on_hdfs_stays_when_a_driver_wakes_late_in_a_rollback(
+    folder: HdfsFolder, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    for number in (1, 2, 3):
+        folder.publish(_prepared_by_hadoop(folder, number))
+
+    def go_on() -> None:
+        folder.unpublish_after(1)
+        for number in (2, 3):
+            folder.publish(_prepared_by_hadoop(folder, number, NEW))
+
+    _after_calls(monkeypatch, folder, "_seen", do=go_on, calls=calls)
+    with pytest.raises(LineageError, match="has come to the place of one that was to be taken"):
+        folder.unpublish_after(1, OLD)
+    there = [folder.receipt(number) for number in (1, 2, 3)]
+    assert [found.timeline for found in there if found is not None] == [OLD, NEW, NEW]
 
 
 @pytest.mark.warm

@@ -174,6 +174,29 @@ def test_a_folder_belongs_to_one_output_of_one_pipeline(
     FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_a_folder_inside_of_another_sinks_is_refused(tmp_path: Path, link: bool) -> None:
+    outer = tmp_path / "outer"
+    started(FileSink(outer), schema(PLAIN))
+    inner = outer / "deep/inner"
+    if link:
+        (tmp_path / "led").symlink_to(outer)
+        inner = tmp_path / "led/inner"
+    with pytest.raises(RefusedError, match="where readers of another FileSink would see them"):
+        FileSink(inner).open("another", "bars", schema(PLAIN))
+    (outer / "_seamark/sink.json").unlink()
+    (outer / "_delta_log").mkdir()
+    with pytest.raises(RefusedError, match="a Delta table, and a vacuum of it may remove them"):
+        FileSink(inner).open("another", "bars", schema(PLAIN))
+    assert not inner.exists()
+
+
+def test_a_folder_that_was_begun_inside_of_another_goes_on(tmp_path: Path) -> None:
+    started(FileSink(tmp_path / "outer/inner"), schema(PLAIN))
+    (tmp_path / "outer/_delta_log").mkdir()
+    FileSink(tmp_path / "outer/inner").open("trades", "bars", schema(PLAIN))
+
+
 @pytest.mark.parametrize(
     "stranger", ["part-0.parquet", "day=1", "epoch=1", "epoch=x", "_spark_metadata", "_delta_log"]
 )

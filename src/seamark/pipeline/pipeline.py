@@ -27,6 +27,7 @@ from seamark.pipeline.declaration.structure import (
     explanation,
     structure_of,
 )
+from seamark.pipeline.declaration.target_places import require_places_apart
 from seamark.pipeline.declaration.upgrade_plan import upgrade_table
 from seamark.pipeline.epoch.begun_epoch import next_tables
 from seamark.pipeline.fork_option import ForkOption, check_start
@@ -261,6 +262,7 @@ class Pipeline:
             int(conf.get(SHUFFLE_PARTITIONS) or 0),
             lossy_options({key: conf.get(key, None) or "" for key in SESSION_SETTINGS}),
         )
+        require_places_apart(self.name, structure["sinks"])
         kafka = self._kafka(compiled.leaves)
         identity = PipelineIdentity(
             name=self.name,

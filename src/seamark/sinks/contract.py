@@ -11,11 +11,12 @@ Tests: ``tests/sinks/test_conformance.py``.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -210,8 +211,13 @@ class Sink(ABC):
         if type(self).unpublish_after is Sink.unpublish_after:
             self.unpublish_after(epoch)
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         """Take all later epochs away from readers, and keep them aside. Which they were.
+
+        ``of`` is the timeline of the newest epoch that the caller has seen. A driver may hang here
+        until its successor has taken the epochs back and shows others in their places. Those stay:
+        :class:`seamark.errors.LineageError`. A sink of your own may leave ``of`` out; what it shows
+        is then looked at right before the call.
 
         :class:`seamark.errors.RefusedError` when the sink cannot take anything back.
         """
@@ -282,6 +288,46 @@ def receipt_of(epoch: Epoch, attempt: str) -> Receipt:
         fingerprint=epoch.fingerprint,
         attempt=attempt,
         plan=epoch.plan,
+    )
+
+
+def taken_back(sink: Sink, epoch: int, of: str) -> list[int]:
+    """Have a sink take back its later epochs, the newest of which was seen to be of ``of``."""
+    if takes_timeline(sink):
+        return sink.unpublish_after(epoch, of)
+    newest = sink.newest()
+    if newest is not None and newest.epoch > epoch:
+        require_given_up(newest, of, sink.describe().target)
+    return sink.unpublish_after(epoch)
+
+
+def takes_timeline(sink: Sink) -> bool:
+    """Whether a sink is told which timeline it takes back; one of a user's need not be."""
+    return "of" in inspect.signature(sink.unpublish_after).parameters
+
+
+class _Shown(Protocol):
+    """A record of an epoch, of whichever sink."""
+
+    @property
+    def timeline(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+
+
+def require_given_up(newest: _Shown, of: str | None, where: str) -> None:
+    """:class:`LineageError` when the newest epoch is not of the timeline that is taken back."""
+    if of not in (None, newest.timeline):
+        raise gone_on(newest, where)
+
+
+def gone_on(now: _Shown, where: str) -> LineageError:
+    """The error for an epoch that has come to the place of one that was to be taken back."""
+    return LineageError(
+        f"epoch {now.epoch} of timeline {now.timeline} has come to the place of one that was to be "
+        "taken back, and stays",
+        where=where,
+        hint="Another driver has taken the store over and goes on. End this one.",
     )
 
 

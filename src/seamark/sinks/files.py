@@ -234,14 +234,14 @@ class FileSink(Sink):
     def require_unpublish_after(self, epoch: int) -> None:
         require_whole_ranges(self.path, epoch)
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         self._last = None
         if self._per_range is None:
-            return unpublish_after(self.path, epoch)
+            return unpublish_after(self.path, epoch, of)
         self.prepare_target()  # the lock is in the folder
         with lock_ranges(self.path):
             require_whole_ranges(self.path, epoch)
-            return unpublish_after(self.path, epoch)
+            return unpublish_after(self.path, epoch, of)
 
     # a year of epochs
 

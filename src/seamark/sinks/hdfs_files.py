@@ -91,6 +91,6 @@ class HdfsFileSink(FileSink):
     def require_unpublish_after(self, epoch: int) -> None:
         """Whatever was published here can be taken back."""
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         self._last = None
-        return self._folder.unpublish_after(epoch)
+        return self._folder.unpublish_after(epoch, of)

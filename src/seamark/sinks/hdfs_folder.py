@@ -20,7 +20,7 @@ import msgspec
 from seamark._common.json_documents import UNREADABLE, seal, unseal
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
 from seamark.errors import DamageError, LineageError, StoreUnavailableError
-from seamark.sinks.contract import Receipt, another_lineage
+from seamark.sinks.contract import Receipt, another_lineage, gone_on, require_given_up
 from seamark.sinks.epoch_folder import RECORD, epoch_of, folder_name
 from seamark.sinks.folders import check_token, is_token
 from seamark.sinks.publish import Prepared
@@ -239,19 +239,37 @@ class HdfsFolder:
             )
         return sealed.record.receipt if sealed else None
 
-    def unpublish_after(self, epoch: int) -> list[int]:
-        """Move all later epochs to where no reader looks, and return their numbers."""
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
+        """Move all later epochs to where no reader looks, and return their numbers.
+
+        :class:`LineageError` when the newest one is not of the timeline ``of``, or when others have
+        come to the places of those that were there: another process has gone on.
+        """
         taken = [number for number in self.epochs() if number > epoch]
+        # in the order in which others would show new ones: the newest is looked at last
+        seen = {number: self._seen(folder_name(number)) for number in taken}
+        if shown := [receipt for receipt in seen.values() if receipt is not None]:
+            require_given_up(shown[-1], of, self.url)
         for number in reversed(taken):  # newest first: what is left has no hole
-            self._put_aside(folder_name(number))
+            self._put_aside(folder_name(number), seen[number])
         return taken
 
-    def _put_aside(self, folder: str) -> None:
+    def _seen(self, folder: str) -> Receipt | None:
+        """The record of an epoch; None when there is none that can be read."""
         try:
             sealed = self._record(folder)
         except DamageError:
-            sealed = None
-        timeline = sealed.record.receipt.timeline if sealed else "unknown"
+            return None
+        return sealed.record.receipt if sealed else None
+
+    def _put_aside(self, folder: str, seen: Receipt | None) -> None:
+        """Move a folder away that may be gone; what has come to its place since stays."""
+        now = self._seen(folder)
+        if now is not None and now != seen:
+            raise gone_on(now, f"{self.url}/{folder}")
+        if now is None and not self._files.is_folder(folder):
+            return
+        timeline = seen.timeline if seen else "unknown"
         aside = f"{_ASIDE}/{check_token(timeline, 'a timeline')}"
         self._files.make_folder(aside)
         taken = set(self._files.names(aside))
@@ -264,6 +282,10 @@ class HdfsFolder:
                 f"{self.url}/{folder} could not be taken back",
                 hint="Is somebody else taking epochs back? Start again.",
             )
+        now = self._seen(f"{aside}/{place}")
+        if now is not None and now != seen:  # it came between the look and the rename
+            self._files.rename_if_free(f"{aside}/{place}", folder)
+            raise gone_on(now, f"{self.url}/{folder}")
 
     def _record_of(self, target: str) -> tuple[SealedOnHdfs | None, bool]:
         """The record of a folder that readers see, and whether there is such a folder.

@@ -15,7 +15,13 @@ from seamark._common.files import require_inside, sync_folder, sync_folders
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.retry import TRIES
 from seamark.errors import DamageError, LineageError
-from seamark.sinks.contract import Identity, Receipt, another_lineage
+from seamark.sinks.contract import (
+    Identity,
+    Receipt,
+    another_lineage,
+    gone_on,
+    require_given_up,
+)
 from seamark.sinks.epoch_folder import (
     RECORD,
     Sealed,
@@ -225,16 +231,23 @@ def receipt_in(target: str, merged: MergedReceipts | None = None) -> Receipt | N
     return sealed.record.receipt if sealed else None
 
 
-def unpublish_after(path: str, epoch: int) -> list[int]:
+def unpublish_after(path: str, epoch: int, of: str | None = None) -> list[int]:
     """Move all later epochs to where no reader looks, and return their numbers.
 
     A merged range goes as a whole; see :func:`seamark.sinks.compaction.require_whole_ranges`.
+    :class:`LineageError` when the newest one is not of the timeline ``of``, or when others have
+    come to the places of those that were there: another process has gone on.
     """
     aside = f"{path}/_seamark/unpublished"
     taken: list[int] = []
     with translate_os_errors("taking back epochs of", path):
-        for folder, numbers in _later(path, epoch):
-            _put_aside(path, folder, aside)
+        later = _later(path, epoch)
+        # in the order in which others would show new ones: the newest is looked at last
+        seen = {folder: _newest_in(folder) for folder, _ in reversed(later)}
+        if shown := [receipt for receipt in seen.values() if receipt is not None]:
+            require_given_up(shown[-1], of, path)
+        for folder, numbers in later:
+            _put_aside(path, folder, seen[folder], aside)
             taken += numbers
         # also for an earlier call that died before this step; another name is not ours
         sync_folders(f"{aside}/{name}" for name in names_in(aside) if is_token(name))
@@ -261,24 +274,41 @@ def _later(path: str, epoch: int) -> list[tuple[str, list[int]]]:
     return [(folder, numbers) for _, folder, numbers in sorted(later, reverse=True)]
 
 
-def _put_aside(path: str, target: str, aside: str) -> None:
-    try:
-        timeline = _timeline_of(target)
-    except DamageError:
-        timeline = "unknown"
-    folder = f"{aside}/{timeline}"
+def _put_aside(path: str, target: str, seen: Receipt | None, aside: str) -> None:
+    """Move a folder away that may be gone; what has come to its place since it was seen stays."""
+    folder = f"{aside}/{seen.timeline if seen is not None else 'unknown'}"
     make_durable_folder(folder, path)
     place, count = f"{folder}/{os.path.basename(target)}", 1
     while is_there(place):
         count += 1
         place = f"{folder}/{os.path.basename(target)}-{count}"
-    os.rename(target, place)
-    sync_folder(folder)  # before anything makes durable that the old name is gone
+    now = _newest_in(target)
+    if now == seen and is_there(target):
+        try:
+            os.rename(target, place)
+        except FileNotFoundError:
+            if is_there(target):
+                raise
+            return
+        now = _newest_in(place, like=target)
+        if now is not None and now != seen:  # it came between the look and the rename
+            os.rename(place, target)
+        else:
+            sync_folder(folder)  # before anything makes durable that the old name is gone
+    if now is not None and now != seen:
+        raise gone_on(now, target)
 
 
-def _timeline_of(folder: str) -> str:
-    if range_end_of(os.path.basename(folder)) is not None:
-        merged = read_merged(folder)
-        return merged.receipts[-1].timeline if merged is not None else "unknown"
-    sealed = read_record(folder)
-    return sealed.record.receipt.timeline if sealed is not None else "unknown"
+def _newest_in(folder: str, like: str = "") -> Receipt | None:
+    """The record of an epoch, or of the last one of a merged range; None when there is none.
+
+    ``like`` is the name that the folder had when readers found it.
+    """
+    try:
+        if range_end_of(os.path.basename(like or folder)) is not None:
+            merged = read_merged(folder)
+            return merged.receipts[-1] if merged is not None else None
+        sealed = read_record(folder)
+    except DamageError:
+        return None
+    return sealed.record.receipt if sealed is not None else None

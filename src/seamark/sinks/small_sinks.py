@@ -18,6 +18,7 @@ from seamark.sinks.contract import (
     another_lineage,
     identity_in,
     receipt_of,
+    require_given_up,
 )
 
 if TYPE_CHECKING:
@@ -100,8 +101,10 @@ class MemorySink(_SinkForTryingOut):
     def newest(self) -> Receipt | None:
         return self._receipts[max(self._receipts)] if self._receipts else None
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         taken = sorted(number for number in self._receipts if number > epoch)
+        if taken:
+            require_given_up(self._receipts[taken[-1]], of, "this MemorySink")
         for number in reversed(taken):
             del self._receipts[number], self.epochs[number]
         return taken

@@ -5,8 +5,11 @@ A folder belongs to one output of one pipeline.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,7 +22,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, RefusedError
 from seamark.sinks.epoch_folder import epoch_of
 from seamark.sinks.epoch_ranges import RANGE_COLUMN, range_end_of
-from seamark.sinks.folders import names_in
+from seamark.sinks.folders import is_there, names_in
 from seamark.sinks.json_texts import has_unnamed_keys
 
 if TYPE_CHECKING:
@@ -31,6 +34,10 @@ _OTHER_TABLES: Final = {
     "_spark_metadata": "Spark's own file sink wrote here, and Spark reads only what that one lists",
     "_delta_log": "it is a Delta table, and readers of Delta do not see other files",
     ".hoodie": "it is a Hudi table, and readers of Hudi do not see other files",
+}
+_OF_SINKS: Final = {
+    f"_seamark/{TARGET}": "where readers of another FileSink would see them",
+    "_delta_log": "a Delta table, and a vacuum of it may remove them",
 }
 EPOCH_COLUMN: Final = "epoch"
 
@@ -54,6 +61,8 @@ def check_folder(path: str, ours: Target) -> None:
     blob = FilesystemBlobs(f"{path}/_seamark").read(TARGET, _LIMIT)
     if blob is not None:
         require_same_target(blob.data, ours, path)
+    else:
+        refuse_inside(path)
 
 
 def claim_folder(
@@ -110,6 +119,17 @@ def refuse_strangers(path: str, names: Sequence[str]) -> None:
             f"{path} holds {stranger!r}, which readers would mix up with the epochs",
             hint="Give the FileSink an empty folder, or one that it has written before.",
         )
+
+
+def refuse_inside(path: str) -> None:
+    """:class:`RefusedError` for a new folder inside of another sink's, of this pipeline or not."""
+    with translate_os_errors("looking above", path):
+        for above, (name, what) in product(Path(os.path.realpath(path)).parents, _OF_SINKS.items()):
+            if is_there(f"{above}/{name}"):
+                raise RefusedError(
+                    f"{path} cannot take the files of a FileSink: it is inside of {above}, {what}",
+                    hint="Give it a folder of its own.",
+                )
 
 
 def _decoded(data: bytes, path: str) -> Target:

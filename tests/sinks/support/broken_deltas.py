@@ -92,7 +92,7 @@ class GoesBackOverOthers(HandWrittenDelta):
 class GoesBackOnAnOldLook(HandWrittenDelta):
     """Plans once, and restores whatever came in between."""
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         plan = self._epochs.plan_take_back(self._place.look(), epoch)
         assert isinstance(plan, TakeBack)
         self._epochs._restore(self._place.look(), plan, epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 
 from seamark.errors import LineageError
 from seamark.sinks import Committable, Epoch, ReadPoint, Receipt
+from seamark.sinks.contract import require_given_up
 from tests.sinks.support.local_sink import LocalSink, read_receipt, rows_in
 
 if TYPE_CHECKING:
@@ -477,20 +479,20 @@ class NewestIsSortedAsText(LocalSink):
 
 @breaks("later_epochs_are_taken_back")
 class OnlyTheNewestIsTakenBack(LocalSink):
-    def unpublish_after(self, epoch: int) -> list[int]:
-        return super().unpublish_after(max(epoch, *self.epochs()) - 1)
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
+        return super().unpublish_after(max(epoch, *self.epochs()) - 1, of)
 
 
 @breaks("later_epochs_are_taken_back")
 class TheEpochItselfIsTakenBack(LocalSink):
-    def unpublish_after(self, epoch: int) -> list[int]:
-        return super().unpublish_after(epoch - 1)
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
+        return super().unpublish_after(epoch - 1, of)
 
 
 @breaks("taking_back_again_changes_nothing")
 class TakingBackNothingIsAnError(LocalSink):
-    def unpublish_after(self, epoch: int) -> list[int]:
-        taken = super().unpublish_after(epoch)
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
+        taken = super().unpublish_after(epoch, of)
         if not taken:
             raise LookupError("there is nothing to take back")
         return taken
@@ -498,10 +500,30 @@ class TakingBackNothingIsAnError(LocalSink):
 
 @breaks("taking_back_again_changes_nothing")
 class TakenBackIsToldAgain(LocalSink):
-    def unpublish_after(self, epoch: int) -> list[int]:
-        super().unpublish_after(epoch)
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
+        super().unpublish_after(epoch, of)
         aside = {int(path.name.partition("-")[0]) for path in self.aside.iterdir()}
         return sorted(number for number in aside if number > epoch)
+
+
+@breaks("a_new_history_between_two_steps_of_a_rollback_stays")
+class TakesBackWhateverIsThere(LocalSink):
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
+        return super().unpublish_after(epoch)
+
+
+@breaks("a_new_history_between_two_steps_of_a_rollback_stays")
+class NeverLooksAgain(LocalSink):
+    """Looks whose the newest one is, and then goes by the numbers."""
+
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
+        taken = [number for number in self.epochs() if number > epoch]
+        if (newest := self.newest()) is not None and taken:
+            require_given_up(newest, of, str(self.root))
+        for number in reversed(taken):
+            with suppress(FileNotFoundError):
+                self.target(number).rename(self.aside / f"{number}-{uuid.uuid4().hex}")
+        return taken
 
 
 @breaks("a_new_timeline_commits_the_epochs_anew")

@@ -160,14 +160,14 @@ class CountsEveryTry(InSteps):
 
 @falls_to("later_epochs_are_taken_back", "a_new_timeline_commits_the_epochs_anew")
 class ForgetsAndKeepsTheRows(HandWrittenTable):
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         with self._address.transaction() as connection:
             return self._ledger.forget_after(connection, epoch)
 
 
 @falls_to("later_epochs_are_taken_back")
 class TakesRowsBackAndRemembers(HandWrittenTable):
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         with self._address.transaction() as connection:
             delete = "DELETE FROM rows WHERE at_epoch > %s RETURNING at_epoch"
             return sorted({number for (number,) in connection.execute(delete, (epoch,))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,14 @@ import msgspec
 
 from seamark.errors import DamageError
 from seamark.sinks import Committable, Description, Epoch, ReadPoint, Receipt, Sink
-from seamark.sinks.contract import Identity, another_lineage, identity_in, receipt_of
+from seamark.sinks.contract import (
+    Identity,
+    another_lineage,
+    gone_on,
+    identity_in,
+    receipt_of,
+    require_given_up,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,11 +91,18 @@ class LocalSink(Sink):
         epochs = self.epochs()
         return self.committed("", epochs[-1]) if epochs else None
 
-    def unpublish_after(self, epoch: int) -> list[int]:
-        taken = [number for number in self.epochs() if number > epoch]
-        for number in reversed(taken):
-            self.target(number).rename(self.aside / f"{number}-{len([*self.aside.iterdir()])}")
-        return taken
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
+        seen = {number: self.committed("", number) for number in self.epochs() if number > epoch}
+        if shown := [receipt for receipt in seen.values() if receipt is not None]:
+            require_given_up(shown[-1], of, str(self.root))
+        for number in reversed(seen):
+            aside = self.aside / f"{number}-{uuid.uuid4().hex}"
+            with suppress(FileNotFoundError):
+                self.target(number).rename(aside)
+                if (now := read_receipt(aside)) != seen[number]:
+                    aside.rename(self.target(number))
+                    raise gone_on(now, str(self.root))
+        return [*seen]
 
     def epochs(self) -> list[int]:
         return sorted(int(path.stem) for path in self.shown.iterdir())

@@ -6,11 +6,14 @@ Tests: ``tests/pipeline/test_target_places.py``.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from itertools import combinations
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from seamark.blobs.addresses import OBJECT_STORES, is_this_machine
+from seamark.errors import RefusedError
 
 PLACELESS: Final = frozenset({"function", "console", "memory"})
 """Kinds of sinks whose description does not say where the rows go, if anywhere."""
@@ -33,6 +36,8 @@ _PORTS: Final = {
     "postgresql": "5432",
 }
 _LOOPBACK: Final = "this machine"
+_IN_FOLDERS: Final = ("files", "delta", "key-value")
+"""Kinds of sinks that may write below a folder that is named by their description."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,28 @@ def are_one_place(one: Place, other: Place) -> bool:
         return False
     shorter = min(len(one.parts), len(other.parts)) if one.is_folder else None
     return one.parts[:shorter] == other.parts[:shorter]
+
+
+def require_places_apart(pipeline: str, sinks: Mapping[str, Mapping[str, Any]]) -> None:
+    """:class:`RefusedError` when what one output writes is in the folder of files of another one.
+
+    Whoever reads that folder would see the rows of both, and the folders of a sink's own would
+    meet. Tables may have several outputs. ``sinks`` are described as in a structure.
+    """
+    places = {
+        name: place_of(sink["kind"], named_target(pipeline, name, sink["kind"], sink["target"]))
+        for name, sink in sinks.items()
+        if sink["kind"] in _IN_FOLDERS
+    }
+    for one, other in combinations(places, 2):
+        has_files = "files" in (sinks[one]["kind"], sinks[other]["kind"])
+        if has_files and are_one_place(places[one], places[other]):
+            raise RefusedError(
+                f"outputs {one!r} and {other!r} write to one folder, or one inside that of the "
+                "other, and readers of files would see the rows of both",
+                where=f"{sinks[one]['target']}, {sinks[other]['target']}",
+                hint="Give each a folder of its own.",
+            )
 
 
 def _folder(path: str) -> Place:

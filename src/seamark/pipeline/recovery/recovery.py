@@ -48,7 +48,7 @@ from seamark.pipeline.recovery.copy_maker import CopyMaker
 from seamark.pipeline.recovery.lost_epochs import last_lost_epoch
 from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
 from seamark.pipeline.recovery.reanchor import record_gaps
-from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
+from seamark.pipeline.recovery.rollback import abandoned_timelines, rolled_back, shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
     FinishedSinks,
     epoch_before,
@@ -137,7 +137,7 @@ class Recovery:
 
     def _start_from(self, walk: Walk, claim: Claim) -> StartingPoint:
         timeline = claim.timeline
-        chosen = self._chosen(walk)
+        chosen = rolled_back(self._store, self._chosen(walk), walk, timeline)
         if chosen is None and self._changes.adopts:
             self._refuse_shown(timeline)
             self._notes += self._changes.begun_by_adopted()

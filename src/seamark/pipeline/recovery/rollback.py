@@ -30,6 +30,7 @@ from seamark.store.inspection import (
     was_pruned,
 )
 from seamark.store.owner import Standing, standing
+from seamark.store.recovery import RecoveryReport as Walk
 
 if TYPE_CHECKING:
     from seamark.pipeline.declaration.compile import Output
@@ -115,11 +116,48 @@ def roll_back(
             where=store.url,
             hint="Nothing was given up. The writer that saved it is fenced: repeat the command.",
         )
+    given_up = {before, *_timelines_after(store, checkpoint_id)}
     newest = store.next_id() - 1
     if newest > checkpoint_id:
         store.supersede(checkpoint_id + 1, newest)
     else:
         store.begin_timeline()
+    return _repeated(store, chosen, given_up)
+
+
+def rolled_back(
+    store: CheckpointStore, chosen: CheckpointManifest | None, walk: Walk, timeline: str
+) -> CheckpointManifest | None:
+    """What a start goes on from: the checkpoint with which a rollback to the chosen one ends.
+
+    It is made here when the rollback was killed before that. Without it nobody would know which
+    histories were given up, and what sinks show of them would be taken for somebody else's.
+    ``timeline`` is that of the claim.
+    """
+    if chosen is None or walk.broken or chosen.timeline == timeline:
+        return chosen
+    given_up = _timelines_after(store, chosen.checkpoint_id)
+    if given_up <= abandoned_timelines(chosen):
+        return chosen
+    log.warning("the rollback to checkpoint %d is finished", chosen.checkpoint_id)
+    return _repeated(store, chosen, given_up)
+
+
+def _timelines_after(store: CheckpointStore, checkpoint_id: int) -> set[str]:
+    """The histories of later checkpoints, whether they count or not."""
+    timelines: set[str] = set()
+    for later_id in store.list_ids():
+        if later_id > checkpoint_id:
+            with suppress(DamageError):
+                later = store.load_by_id(later_id)
+                timelines |= set() if later is None else abandoned_timelines(later)
+    return timelines
+
+
+def _repeated(
+    store: CheckpointStore, chosen: CheckpointManifest, given_up: Collection[str]
+) -> CheckpointManifest:
+    """Save a checkpoint again as the newest one, with the histories that were given up for it."""
     # it holds nothing itself: all state is that of the checkpoint which it builds on
     again = chosen.replace(
         checkpoint_id=store.next_id(),
@@ -130,11 +168,10 @@ def roll_back(
         parent_id=chosen.checkpoint_id,
         state_checksum=None,
     )
-    given_up = sorted({before, *abandoned_timelines(chosen)})
     return store.save(
         again.with_extra(
             shown_as=shown_timeline(chosen),
-            abandoned=given_up,
+            abandoned=sorted({*given_up, *abandoned_timelines(chosen)}),
             shared_objects=None,
             added_bytes=None,
         )

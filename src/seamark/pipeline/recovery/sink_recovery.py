@@ -24,7 +24,7 @@ from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import is_from_earlier, is_of_others
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.pipeline.recovery.sink_opening import PATIENCE
-from seamark.sinks.contract import Receipt, Sink, require_own
+from seamark.sinks.contract import Receipt, Sink, require_own, taken_back
 from seamark.sinks.folders import is_token
 from seamark.store import CheckpointStore
 
@@ -283,7 +283,7 @@ def take_back_abandoned(
     for output in sinks.outputs:
         newest = output.sink.newest() if output.sink.remembers else None
         if newest is not None and newest.epoch > chosen.epoch and newest.timeline in abandoned:
-            taken = output.sink.unpublish_after(chosen.epoch)
+            taken = taken_back(output.sink, chosen.epoch, newest.timeline)
             notes.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
     return notes
 
@@ -379,7 +379,10 @@ def reset_sinks(sinks: PipelineSinks, timeline: str) -> list[str]:
         if newest is not None and newest.timeline == timeline:
             continue  # this very reset, repeated after a crash
         try:
-            taken = output.sink.unpublish_after(0)
+            if newest is not None:
+                taken = taken_back(output.sink, 0, newest.timeline)
+            else:
+                taken = output.sink.unpublish_after(0)
         except RefusedError:
             if output.sink.remembers and newest is not None:
                 raise

@@ -356,15 +356,15 @@ class DeltaEpochs:
             )
         return plan
 
-    def take_back(self, epoch: int) -> list[int]:
+    def take_back(self, epoch: int, of: str | None) -> list[int]:
         """Restore the version that has no epoch after this one. Which epochs went."""
-        taken: tuple[int, ...] = ()
+        first: TakeBack | None = None
         for _ in range(_TRIES):
             table = self._place.find()
             plan = None if table is None else self.plan_take_back(table, epoch)
             if table is None or plan is None:
-                return [*taken]
-            taken = taken or plan.epochs
+                return [*first.epochs] if first else []
+            first = plan.after(first, of, self._place.url)
             for attempt in plan.attempts:
                 self.staging.forget(attempt)  # so that nobody commits it again
             try:
@@ -373,7 +373,7 @@ class DeltaEpochs:
                 last = error  # somebody was first, or it worked: look again
                 self._place.forget()
             else:
-                return [*taken]
+                return [*first.epochs]
         raise OutcomeUnknownError(
             "whether the later epochs were taken back is not known",
             where=f"{self._place.url}: {last}",

@@ -20,7 +20,7 @@ from seamark._common.json_documents import UNREADABLE
 from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.limits import LARGEST_TABLE_FILE
-from seamark.sinks.contract import Identity, Receipt
+from seamark.sinks.contract import Identity, Receipt, gone_on, require_given_up
 from seamark.sinks.delta.file_changes import NO_FILES, FileChange, UnnamedVersion
 from seamark.sinks.delta.place import entry_name
 
@@ -266,6 +266,15 @@ class TakeBack:
     transactions: dict[str, int]
     """The epoch that each timeline is at afterwards."""
     now: Receipt | None
+    newest: Receipt
+    """What the table shows until then."""
+
+    def after(self, first: TakeBack | None, of: str | None, where: str) -> TakeBack:
+        """What was seen ``first``; :class:`LineageError` when others are there by now."""
+        require_given_up(self.newest, of, where)
+        if first is not None and self.newest.attempt not in first.attempts:
+            raise gone_on(self.newest, where)
+        return first or self
 
 
 def plan_take_back(
@@ -320,4 +329,5 @@ def plan_take_back(
         version=first - 1,
         transactions=timelines,
         now=base,
+        newest=taken[0].receipt,
     )

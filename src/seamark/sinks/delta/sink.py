@@ -378,10 +378,10 @@ class DeltaSink(Sink):
     def require_unpublish_after(self, epoch: int) -> None:
         self._epochs.plan_take_back(self._place.look(), epoch)
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         self._last = None
         self._target.forget()  # columns that were added since go too, and the next epoch has them
-        return self._epochs.take_back(epoch)
+        return self._epochs.take_back(epoch, of)
 
     def compact(self, **options: Any) -> dict[str, Any]:
         """Merge small files into larger ones; what ``deltalake`` says it has done.

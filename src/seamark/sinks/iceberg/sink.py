@@ -19,8 +19,10 @@ from seamark.sinks.contract import (
     Identity,
     Receipt,
     Sink,
+    gone_on,
     identity_in,
     receipt_of,
+    require_given_up,
     require_own,
 )
 from seamark.sinks.folders import check_token
@@ -306,17 +308,24 @@ class IcebergSink(Sink):
     def require_unpublish_after(self, epoch: int) -> None:
         self._way_back(self._place.load(), epoch)
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         from seamark.sinks.iceberg.snapshots import Change
 
         self._committer.forget()
         taken: tuple[int, ...] = ()
+        first: Mark | None = None
 
         def plan(table: Table) -> tuple[Change, Mark | None] | None:
-            nonlocal taken
+            nonlocal taken, first
             way = self._way_back(table, epoch)
             if way is None:
                 return None
+            newest = self._output.shown_mark(table.metadata)
+            first = first or newest
+            if newest is not None:
+                require_given_up(newest, of, self._place.described)
+                if newest != first:
+                    raise gone_on(newest, self._place.described)
             taken = way.taken
             return Change(parent=way.snapshot), way.mark
 

@@ -245,7 +245,7 @@ class KafkaSink(Sink):
     def require_unpublish_after(self, epoch: int) -> None:
         self.unpublish_after(epoch)
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         newest = self._epochs.newest()
         if newest is None or newest.receipt.epoch <= epoch:
             return []

@@ -265,8 +265,8 @@ class KeyValueSink(Sink):
     def require_unpublish_after(self, epoch: int) -> None:
         self._view.way_back(epoch)
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         later = self._staging.kept_after(epoch)
-        taken = self._view.go_back(epoch)
+        taken = self._view.go_back(epoch, of)
         self._staging.forget(later)  # also what an emptied server, or a reset that died, has left
         return taken

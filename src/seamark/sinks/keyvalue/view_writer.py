@@ -10,7 +10,13 @@ from functools import partial
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.progress.session import Session
-from seamark.sinks.contract import Epoch, Identity, Receipt, another_lineage
+from seamark.sinks.contract import (
+    Epoch,
+    Identity,
+    Receipt,
+    another_lineage,
+    require_given_up,
+)
 from seamark.sinks.keyvalue.view import (
     Effect,
     Expiry,
@@ -250,14 +256,15 @@ class ViewWriter(ViewStore):
             "from a newer save, or start over: a new target, with policy='auto_reset'.",
         )
 
-    def go_back(self, epoch: int) -> list[int]:
+    def go_back(self, epoch: int, of: str | None = None) -> list[int]:
         """Take back all later epochs, newest first; which they were.
 
-        Before the first one the view is empty, which is always known.
+        Before the first one the view is empty, which is always known. :class:`LineageError` when
+        the newest one is not of the timeline ``of``.
         """
-        way = self.way_back(epoch)
+        way = self.way_back(epoch, of)
         if way is None:
-            taken = self.in_session(forget_all)
+            taken = self.in_session(partial(self._emptied, of=of))
         else:
             taken = [staged.receipt.epoch for staged in way]
             for staged in way:
@@ -265,22 +272,31 @@ class ViewWriter(ViewStore):
         self._expiry = self._last = None
         return sorted(taken)
 
+    def _emptied(self, session: Session, of: str | None) -> list[int]:
+        if (shown := shown_version(session)) is not None:
+            require_given_up(shown, of, self.shown)
+        return forget_all(session)
+
     def _take_back(self, session: Session, staged: StagedEpoch) -> None:
         if shown_version(session) == staged.version:  # otherwise another process has done it
             folder = self._folder_of(staged.version)  # who has committed it may keep it only now
             with overtaken_without(folder):
                 take_back(session, folder, staged)
 
-    def way_back(self, epoch: int) -> list[StagedEpoch] | None:
+    def way_back(self, epoch: int, of: str | None = None) -> list[StagedEpoch] | None:
         """The kept epochs to take back one after another; None when the view is to be emptied.
 
         :class:`RefusedError` when it is not known what the view showed at that epoch.
         """
-        return None if epoch == 0 else self.in_session(partial(self._way_back, epoch=epoch))
+        if epoch == 0:
+            return None
+        return self.in_session(partial(self._way_back, epoch=epoch, of=of))
 
-    def _way_back(self, session: Session, epoch: int) -> list[StagedEpoch]:
+    def _way_back(self, session: Session, epoch: int, of: str | None) -> list[StagedEpoch]:
         way: list[StagedEpoch] = []
         shown = shown_version(session)
+        if shown is not None and shown.epoch > epoch:
+            require_given_up(shown, of, self.shown)
         step = None if shown is None else self.step_to(shown)
         while step is not None and step.version.epoch > epoch:
             folder = self._staging.find(step.version)

@@ -159,6 +159,15 @@ class Ledger:
             return None
         return receipt_in(self.pipeline, self.sink, row, self.address.shown)
 
+    def hold_after(self, connection: Rows, epoch: int) -> Receipt | None:
+        """Keep others from taking back later epochs too; the record of the newest, or None."""
+        held = self._run(
+            connection,
+            f"SELECT epoch FROM {{ledger}} WHERE {_OUTPUT} AND epoch > %(epoch)s FOR UPDATE",
+            {"epoch": epoch},
+        ).fetchall()
+        return self.entry(connection, max(number for (number,) in held)) if held else None
+
     def forget_after(self, connection: Rows, epoch: int) -> list[int]:
         """Remove later epochs; which they were."""
         removed = self._run(

@@ -26,6 +26,7 @@ from seamark.sinks.contract import (
     Sink,
     another_lineage,
     identity_in,
+    require_given_up,
     require_own,
 )
 from seamark.sinks.folders import check_token
@@ -353,11 +354,14 @@ class PostgresSink(Sink):
         require_numbers(self._address, column, lacking)
         return column
 
-    def unpublish_after(self, epoch: int) -> list[int]:
+    def unpublish_after(self, epoch: int, of: str | None = None) -> list[int]:
         self._last = None
         with self._writing() as connection:
             column = self._require_can_take_back(connection, epoch)
-            taken = self._ledger.forget_after(connection, epoch)
+            newest = self._ledger.hold_after(connection, epoch)
+            if newest is not None:
+                require_given_up(newest, of, self._address.shown)
+            taken = self._ledger.forget_after(connection, epoch) if newest is not None else []
             if taken:
                 table = read_table(connection, self._address)
                 with in_own_path(connection):

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 from seamark.errors import LineageError, SeamarkError
-from seamark.sinks.contract import Committable, Receipt, Sink
+from seamark.sinks.contract import Committable, Receipt, Sink, takes_timeline
 from seamark.testing.conformance.interleaving import Overlap, Steps, Work, spread
 from seamark.testing.conformance.sink_examples import (
     OLD,
@@ -140,6 +140,36 @@ class SinkOverlaps:
                 assert met.first_error is None, met
                 expected.append(stopped.number)
             assert sorted(visible()) == sorted(expected), met
+
+    def test_a_new_history_between_two_steps_of_a_rollback_stays(
+        self, writer: Writer, visible: ReadRows
+    ) -> None:
+        """A driver that hangs in a rollback wakes up when its successor has gone on."""
+        if not (self.can_take_back and takes_timeline(writer.new_handle())):
+            pytest.skip("this sink cannot take anything back, or not that of one timeline alone")
+        writer.show([1], epoch(1), "a1")
+        steps = self._steps(writer.new_handle())
+        self._show_two(writer, 0)
+        count = steps.count(partial(writer.new_handle().unpublish_after, 1, _timeline(0)))
+        for turn, at in enumerate(spread(count, self.overlaps), start=1):
+            old, new = 2 * turn, 2 * turn + 1
+            self._show_two(writer, old)
+
+            def roll_back(old: int = old, new: int = new) -> None:
+                writer.new_handle().unpublish_after(1, _timeline(old))
+                self._show_two(writer, new)
+
+            stopped = partial(writer.new_handle().unpublish_after, 1, _timeline(old))
+            met = steps.overlap(stopped, at, roll_back, self.patience)
+            assert met.other_error is None, met
+            _require_told(met.first_error, met)
+            assert sorted(visible()) == [1, new * 10 + 2, new * 10 + 3], met
+            assert writer.new_handle().unpublish_after(1, _timeline(new)) == [2, 3], met
+
+    def _show_two(self, writer: Writer, history: int) -> None:
+        for number in (2, 3):
+            row, about = history * 10 + number, epoch(number, _timeline(history))
+            writer.show([row], about, f"h{history}-{number}")
 
     def test_looks_between_two_steps_of_a_commit_find_all_of_the_epoch_or_nothing(
         self, writer: Writer, visible: ReadRows
