@@ -787,7 +787,7 @@ def test_a_list_of_files_that_is_small_when_packed_is_damage(tmp_path: Path) -> 
     names = ",".join(['"ab"'] * 1_000_000)
     builder = PackBuilder()
     for path, text in {
-        "metadata": '{"id":"q"}',
+        "metadata": '{"id":"6f1c0000-0000-4000-8000-000000000000"}',
         "offsets/0": "v1\n{}\n0",
         "commits/0": 'v1\n{"nextBatchWatermarkMs":0}',
         FILE_LIST: f'{{"taken":{{}},"needed":[{names}]}}',

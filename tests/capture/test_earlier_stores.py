@@ -18,10 +18,11 @@ from seamark.capture.restore import restore
 from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.native.restore import restore_directory
-from seamark.native.snapshot import take_snapshot
+from seamark.native.snapshot import pipeline_name, take_snapshot
 from seamark.store.copy.run import copy_checkpoints
 from tests.capture.test_capture_and_restore import Stored, require_whole
-from tests.checkpoint_dir.support.directories import make_copy
+from tests.checkpoint_dir.support.directories import QUERY, make_copy
+from tests.store.support.conformance.names import resealed
 
 STORES = Path(__file__).parents[1] / "fixtures" / "stores"
 NAMES = sorted(path.name for path in STORES.iterdir())
@@ -78,6 +79,8 @@ def test_I7_every_flipped_bit_of_an_earlier_store_is_found(root: Path) -> None:
 
 @pytest.mark.parametrize("root", [n for n in NAMES if n.startswith("snapshots")], indirect=True)
 def test_a_snapshot_into_an_earlier_store_begins_an_index(root: Path, tmp_path: Path) -> None:
+    with open_store(root) as store:  # it was made of a directory whose id was no UUID
+        resealed(store.backend, "owner.json", pipeline=pipeline_name(QUERY))
     for batches in (5, 6):
         make_copy(tmp_path / "ck", batches)
         with open_store(root) as store:

@@ -51,7 +51,7 @@ def make_old(
     key: bytes | None = None,
 ) -> Path:
     """A directory of a Spark that described no operator."""
-    write(root, "metadata", '{"id":"q"}')
+    write(root, "metadata", '{"id":"6f1c0000-0000-4000-8000-000000000000"}')
     for batch in range(BATCHES):
         meta = {"batchWatermarkMs": 0, "batchTimestampMs": batch}
         told = json.dumps(meta if conf is None else meta | {"conf": conf})

@@ -173,7 +173,7 @@ def test_the_checkpoint_directory_of_a_query_is_recognised(
     seamark: Commands, tmp_path: Path
 ) -> None:
     (tmp_path / "offsets").mkdir()
-    (tmp_path / "metadata").write_text('{"id":"x"}')
+    (tmp_path / "metadata").write_text('{"id":"6f1c0000-0000-4000-8000-000000000000"}')
     seamark("list", tmp_path, code=4)
     assert "seamark spark inspect" in seamark.err
 

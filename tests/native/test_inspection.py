@@ -47,7 +47,7 @@ NO_KEY = b'\0\2v2\0\0\0\1\0\x1d{"type":"struct","fields":[]}\0\0\0\1{"type":"str
 
 
 def _first_planned_only(root: Path) -> None:
-    write(root, "metadata", '{"id":"q"}')
+    write(root, "metadata", '{"id":"6f1c0000-0000-4000-8000-000000000000"}')
     write(root, "offsets/0", offsets(0))
     write(root, "sources/0/0", source_entry(0))
 
@@ -155,7 +155,9 @@ def _repartitioned(root: Path) -> None:
 
 HEALTHY: dict[str, Make] = {
     "stateless": lambda root: make_logs(root, 3),
-    "a query that has not begun": lambda root: write(root, "metadata", '{"id":"q"}'),
+    "a query that has not begun": lambda root: write(
+        root, "metadata", '{"id":"6f1c0000-0000-4000-8000-000000000000"}'
+    ),
     "first batch planned only": _first_planned_only,
     "HDFS-backed": make_hdfs,
     "a batch in flight": make_replaying,
@@ -239,7 +241,7 @@ def test_what_a_restart_does_is_told_in_words(tmp_path: Path) -> None:
     found = looked_at(tmp_path / "b")
     assert found.would_do.text == "a restart runs batch 8 again from the same offsets"
     assert (found.committed, found.planned) == (7, 8)
-    write(tmp_path / "c", "metadata", '{"id":"q"}')
+    write(tmp_path / "c", "metadata", '{"id":"6f1c0000-0000-4000-8000-000000000000"}')
     assert "from scratch" in looked_at(tmp_path / "c").would_do.text
     (root / "metadata").unlink()
     assert "MISSING_METADATA_FILE" in looked_at(root).would_do.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,23 @@ def test_batches_that_asynchronous_progress_tracking_left_out_are_told_as_such(
     assert "asyncProgressTrackingCheckpointIntervalMs" in str(refused.value.hint)
     write(root, "offsets/6", offsets(6))
     assert taken(root).batch == 7
+
+
+# the query's id
+
+
+@pytest.mark.parametrize("query_id", ["x", "x/../y", "", 5, "\ud800", "1-1-1-1", "g-1-1-1-1", None])
+def test_an_id_that_is_no_uuid_is_damage_to_inspect_and_to_snapshot(
+    query_id: object, tmp_path: Path
+) -> None:
+    make_hdfs(root := tmp_path / "checkpoint")
+    write(root, "metadata", json.dumps({"id": query_id}))
+    assert [each.code for each in looked_at(root).findings] == ["metadata-unreadable"]
+    with pytest.raises(DamageError, match="no UUID"):
+        taken(root)
+
+
+def test_java_takes_short_ids_too(tmp_path: Path) -> None:
+    make_hdfs(root := tmp_path / "checkpoint")
+    write(root, "metadata", '{"id":"1-1-1-1-1"}')
+    assert codes(looked_at(root)) == []

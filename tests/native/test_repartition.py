@@ -153,7 +153,7 @@ def test_an_interrupted_change_can_only_be_finished(tmp_path: Path) -> None:
 
 def test_a_query_without_state_or_batches_has_nothing_to_change(tmp_path: Path) -> None:
     copy = LocalCopy(tmp_path)
-    copy.write("metadata", b'{"id":"q"}')
+    copy.write("metadata", b'{"id":"6f1c0000-0000-4000-8000-000000000000"}')
     with pytest.raises(RefusedError, match="no batch"):
         plan_repartition(tree_of(tmp_path), 5)
     copy.write("offsets/0", entry(2))

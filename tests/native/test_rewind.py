@@ -39,6 +39,7 @@ from tests.native.support.rewinds import (
 from tests.support.slow_cases import slow_except
 
 TARGET = 3
+NEW_METADATA = b'{"id":"11111111-1111-1111-1111-111111111111"}'
 
 
 def moved(directory: Directory, batch: int) -> set[str]:
@@ -175,11 +176,11 @@ def test_what_is_replaced_can_be_put_back_by_hand(tmp_path: Path) -> None:
     sink = make_sink(tmp_path / "out")
     before, before_sink = contents(directory), contents(sink)
     plan = plan_rewind(
-        Tree.of(directory), TARGET, metadata=b'{"id":"new"}', sink=plan_of_sink(sink, TARGET)
+        Tree.of(directory), TARGET, metadata=NEW_METADATA, sink=plan_of_sink(sink, TARGET)
     )
     aside = directory.sibling(".aside")
     rewind(directory, plan, aside)
-    assert directory.read("metadata") == b'{"id":"new"}'
+    assert directory.read("metadata") == NEW_METADATA
     assert contents(sink).keys() == {str(number) for number in range(TARGET + 1)}
     kept = contents(aside)
     own = {path: data for path, data in kept.items() if not path.startswith(SINK_LOG)}
@@ -199,7 +200,7 @@ Rollback = Callable[[Directory, Directory], None]
 
 def _by_itself(directory: Directory, sink: Directory) -> None:
     plan = plan_rewind(
-        Tree.of(directory), TARGET, metadata=b'{"id":"new"}', sink=plan_of_sink(sink, TARGET)
+        Tree.of(directory), TARGET, metadata=NEW_METADATA, sink=plan_of_sink(sink, TARGET)
     )
     rewind(directory, plan, directory.sibling(f".aside-{len(directory.listing())}"))
 

@@ -290,7 +290,7 @@ def test_a_batch_whose_files_vanish_while_they_are_read_gives_way_to_a_newer_one
 def test_two_queries_never_share_a_store(tmp_path: Path) -> None:
     copy = make_copy(tmp_path / "ck", 2)
     take(tmp_path)
-    copy.write("metadata", b'{"id":"another"}')
+    copy.write("metadata", b'{"id":"11111111-1111-1111-1111-111111111111"}')
     with pytest.raises(RefusedError, match="belongs to the pipeline"):
         take(tmp_path)
 

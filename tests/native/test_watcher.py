@@ -22,10 +22,11 @@ from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import InvalidInputError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import restore_directory
+from seamark.native.snapshot import pipeline_name
 from seamark.native.watch_status import WatchStatus
 from seamark.native.watcher import Watcher, WatchHooks, WatchPace
 from seamark.store import CheckpointStore, open_store
-from tests.checkpoint_dir.support.directories import offsets_text
+from tests.checkpoint_dir.support.directories import QUERY, offsets_text
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.support.servers import ObjectServer
 
@@ -179,7 +180,7 @@ def rival_claims(
     def overtaken(self: CheckpointStore, *args: Any) -> CheckpointManifest:
         if len(rivals) < times:
             with open_store(store) as rival:
-                rival.claim(pipeline="spark-q")
+                rival.claim(pipeline=pipeline_name(QUERY))
                 rivals.append(rival)
         return save(self, *args)
 

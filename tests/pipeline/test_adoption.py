@@ -90,7 +90,7 @@ def test_a_directory_that_is_older_than_a_table_of_the_pipeline_is_not_adopted(
     with pytest.raises(RefusedError, match="the table of a sink has later ones") as refused:
         require_answered(old, [ahead], None)
     assert "RESTORE TABLE … TO VERSION AS OF 2" in str(refused.value)
-    old.write("metadata", json.dumps({"id": "that of a restore"}).encode())
+    old.write("metadata", json.dumps({"id": "11111111-1111-1111-1111-111111111111"}).encode())
     assert require_answered(old, [ahead], None) == []
     old.write("metadata", json.dumps({"id": QUERY}).encode())
     equal: Any = _DeltaTable(tmp_path / "equal", 1)

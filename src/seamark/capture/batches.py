@@ -22,6 +22,8 @@ from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.spark.batch_log import OffsetLogEntry, Plan, parse_commit, parse_offsets
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_UUID: Final = re.compile(r"(?=.{9,36}\Z)[0-9a-fA-F]+(-[0-9a-fA-F]+){4}")
+"""What Java takes for one: each part may be shorter than it should be."""
 SWITCH_OFF: Final = (
     "To have all batches in the logs, run the query with asyncProgressTrackingCheckpointIntervalMs "
     "set to 0 for at least two batches."
@@ -164,9 +166,20 @@ def read_query_id(files: CheckpointFiles) -> str:
     if text is None:
         raise DamageError("the directory has no metadata file", where=files.uri)
     try:
-        return str(json.loads(text)["id"])
+        return query_id_in(text)
+    except DamageError as error:
+        raise DamageError(error.what, where=files.uri) from None
+
+
+def query_id_in(text: str) -> str:
+    """The id in the metadata file; :class:`DamageError` for one that Spark does not start with."""
+    try:
+        query_id = json.loads(text)["id"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise DamageError("the metadata file cannot be read", where=files.uri) from None
+        raise DamageError("the file with the query's id cannot be read") from None
+    if not (isinstance(query_id, str) and _UUID.fullmatch(query_id)):
+        raise DamageError("the query's id in the metadata file is no UUID")
+    return query_id
 
 
 def _offsets(files: CheckpointFiles, batch: int) -> OffsetLogEntry:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 
 from seamark.checkpoint_dir.places.local import LocalCopy
+
+QUERY: Final = "6f1c0000-0000-4000-8000-000000000000"
 
 
 def offsets_text(*lines: str, watermark: int = 0) -> str:
@@ -22,7 +25,7 @@ def make_copy(root: Path, batches: int, *, partitions: int = 2) -> LocalCopy:
             {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": partitions}
         ],
     }
-    copy.write("metadata", b'{"id":"q"}')
+    copy.write("metadata", f'{{"id":"{QUERY}"}}'.encode())
     copy.write("state/0/_metadata/metadata", f"v1\n{json.dumps(info)}".encode())
     for batch in range(batches):
         copy.write(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())

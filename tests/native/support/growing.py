@@ -14,7 +14,7 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.native.restore import restore_directory
 from seamark.store import open_store
-from tests.checkpoint_dir.support.directories import offsets_text, source_entry, state_of
+from tests.checkpoint_dir.support.directories import QUERY, offsets_text, source_entry, state_of
 
 PARTITIONS = 2
 SNAPSHOT_EACH = 3
@@ -24,7 +24,7 @@ RETAINED = 2
 class GrowingDirectory:
     """Does to a directory what an aggregation on the HDFS-backed provider does, in its order."""
 
-    def __init__(self, root: Path, query_id: str = "q") -> None:
+    def __init__(self, root: Path, query_id: str = QUERY) -> None:
         self.root = root
         self.next_batch = 0
         info = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from seamark.capture.batches import SWITCH_OFF, is_skipped
+from seamark.capture.batches import SWITCH_OFF, is_skipped, query_id_in
 from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import TROUBLE, CachedListing
 from seamark.native.inspect.findings import Code, Finding, damage, info, numbers_text, warning
@@ -112,12 +112,9 @@ def _query_id(listing: CachedListing, findings: list[Finding]) -> str | None:
         findings.append(damage(Code.METADATA_MISSING, "metadata", what, advice, error))
         return None
     try:
-        query_id = json.loads(_text(listing, "metadata"))["id"]
-        if isinstance(query_id, str) and query_id:
-            return query_id
-    except (DamageError, *TROUBLE):
-        pass
-    what = "the file with the query's id cannot be read"
+        return query_id_in(_text(listing, "metadata"))
+    except DamageError as damaged:
+        what = damaged.what
     if not listing.is_there("metadata"):
         what = "the file with the query's id is empty"
     error = "an error about the metadata file"
