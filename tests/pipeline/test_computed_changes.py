@@ -84,6 +84,10 @@ def structure(
             "functions (count(1), sum(v)) → (sum(v), count(1))",
         ),
         (BARS[:1], "watermark of t, 10 seconds was removed"),
+        (
+            BARS[::-1],
+            "watermark of t, 10 seconds has moved: it is now above the aggregation",
+        ),
     ],
 )
 def test_a_changed_computation_is_refused_in_words(new: list[dict[str, Any]], words: str) -> None:
@@ -104,6 +108,15 @@ def test_a_watermark_that_comes_or_goes_hides_no_change_of_the_state(comes: bool
     assert verdict.changes == ["output 'bars': window length 10 seconds → 20 seconds"]
     other = {"bars": [*bars(state={"keys": "int", "values": "bigint"}), *after]}
     assert "the keys in the state of its aggregation are" in shape_change(old, other)
+
+
+def test_a_watermark_may_come_again_beside_an_operator_and_not_move_past_it() -> None:
+    mark = BARS[1]
+    old, beside, past = ({"bars": b} for b in (BARS, [mark, *BARS, mark], [mark, BARS[0]]))
+    assert computed_changes(old, beside) == []
+    assert [change.text for change in computed_changes(past, old)] == [
+        "output 'bars': watermark of t, 10 seconds has moved: it is now below the aggregation"
+    ]
 
 
 def test_a_changed_join_is_told_by_its_type_and_condition() -> None:

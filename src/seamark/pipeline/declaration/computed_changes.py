@@ -180,12 +180,39 @@ def _pairs_with_state(
 
 
 def _watermarks(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[ComputedChange]:
-    """Watermarks that came or went."""
+    """Watermarks that came, went, or have moved past an operator."""
     before, after = _delays(old), _delays(new)
     for delay in (d for d in before if d not in after):
         yield ComputedChange(f"watermark {delay} was removed", is_certain=True)
     for delay in (d for d in after if d not in before):
         yield ComputedChange(f"watermark {delay} was added", is_certain=True)
+    for delay, kind, way in moved_watermarks(old, new):
+        text = f"watermark {delay} has moved: it is now {way} the {kind}"
+        yield ComputedChange(text, is_certain=True)
+
+
+def moved_watermarks(
+    old: Sequence[Operator], new: Sequence[Operator]
+) -> Iterator[tuple[str, str, str]]:
+    """Watermarks that have changed places with an operator with state: which it is, and how now.
+
+    An operator above a watermark drops late rows and forgets; one below does neither.
+    """
+    stayed = {*_delays(old)} & {*_delays(new)}
+    if _kinds(_with_state(old)) != _kinds(_with_state(new)):
+        return
+    for (kind, before), (_, after) in zip(_delays_after(old), _delays_after(new), strict=True):
+        for delay in sorted((before ^ after) & stayed):
+            yield delay, kind, "above" if delay in before else "below"
+
+
+def _delays_after(operators: Sequence[Operator]) -> list[tuple[str, set[str]]]:
+    """Each operator with state, and the watermarks that come after it: those below, and beside."""
+    return [
+        (str(operator.get("operator")), {*_delays(operators[number:])})
+        for number, operator in enumerate(operators)
+        if operator.get("operator") != "watermark"
+    ]
 
 
 def _delays(operators: Sequence[Operator]) -> list[str]:

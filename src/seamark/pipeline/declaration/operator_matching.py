@@ -18,6 +18,7 @@ from seamark.pipeline.declaration.aggregate_columns import FunctionsChange, func
 from seamark.pipeline.declaration.computed_changes import (
     WINDOW_PARTS,
     ComputedChange,
+    moved_watermarks,
     operator_changes,
     sources_change,
 )
@@ -282,6 +283,12 @@ class OperatorMatching:
                 f"{'; '.join(had) or 'none'} → {'; '.join(has) or 'none'}: it never moves back, "
                 "and rows later than it are dropped as before until it has caught up",
             )
+        before, after = (
+            d.computes.get(b, ()) for d, b in ((self._before, old), (self._after, new))
+        )
+        for delay, kind, way in moved_watermarks(before, after):
+            why = f"{delay} is now {way} the {kind}, whose state goes on as it is"
+            yield UpgradeRow("watermark", new, Fate.CARRIED, why)
 
 
 def _pairs(
