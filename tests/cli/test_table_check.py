@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from seamark import ConnectorCheckpoint, open_store
+from seamark.cli import limited_look
 from seamark.cli.limited_look import Question
 from seamark.cli.table_check import options_by_source
 from seamark.errors import InvalidInputError
@@ -170,3 +171,32 @@ def test_a_structure_that_says_nothing_of_a_source_leaves_it_unchecked(
         store.save(made)
     assert cli("sources", tmp_path, "--check") == 0
     assert "orders was not checked" in " ".join(cli.out.split())
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_what_a_library_does_not_expect_of_a_table_is_damage_of_that_table(
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_named: bool,
+) -> None:
+    class Panic(BaseException):
+        """What Rust raises."""
+
+    def panics(*_: Any) -> None:
+        raise Panic("index out of bounds")
+
+    save(tmp_path / "store", "seamark_delta", {"path": "/a/table"}, ["id", 0, "x"])
+    monkeypatch.setattr("seamark.sources.position_looks.look_at", panics)
+    if is_named:
+        config = tmp_path / "sources.properties"
+        config.write_text("orders.path=/a/table")
+        assert cli("sources", tmp_path / "store", "--check", "--source-config", config) == 3
+        assert "/a/table: Panic: index out of bounds" in " ".join(cli.err.split())
+        return
+    questions = 9.0, [limited_look._Asked({"path": "/a/table"}, None)]
+    monkeypatch.setattr(limited_look, "read_questions", lambda _: questions)
+    monkeypatch.setattr(limited_look, "limit_this_process", lambda *_: None)
+    limited_look.main()
+    assert json.loads(capsys.readouterr().out)["error"] == "DamageError"

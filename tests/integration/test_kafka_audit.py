@@ -72,6 +72,10 @@ def without_one(rows: DataFrame) -> DataFrame:
     return rows.where("n <> 25")
 
 
+def with_keys(rows: DataFrame) -> DataFrame:
+    return rows.where("name is not null and n <> 25")
+
+
 def with_another(rows: DataFrame) -> DataFrame:
     return rows.withColumn("price", F.expr("if(n = 25, price + 1, price)"))
 
@@ -109,3 +113,17 @@ def test_what_retention_has_removed_is_not_compared(
     results = {verdict.epochs: verdict.result.value for verdict in found.sinks[0].verdicts}
     assert results["2"] == "not compared"
     assert results["3"] == "ok"
+
+
+def test_records_that_a_compaction_may_have_removed_are_not_compared(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic = broker.new_topic(1, {"cleanup.policy": "compact,delete"})
+    write_input(tmp_path / "input", 3)
+    kind = type("Changing", (Careless,), {"change": staticmethod(with_keys)})
+    sink = kind(broker.servers, topic, key="name", staging=tmp_path / "staging")
+    pipeline(spark, tmp_path, sink).run(available_now=True)
+    found = audited(spark, tmp_path / "store")
+    assert not found.is_damaged
+    two = next(verdict for verdict in found.sinks[0].verdicts if verdict.epochs == "2")
+    assert (two.result.value, f"topic {topic} is compacted" in two.text) == ("not compared", True)

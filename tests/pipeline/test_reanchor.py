@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ from seamark.errors import (
     RefusedError,
     SourceUnavailableError,
 )
-from seamark.manifest import CheckpointManifest, OperatorCheckpoint
+from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, OperatorCheckpoint
 from seamark.native.restore import restore_directory
 from seamark.pipeline.declaration.compatibility import Compatibility, check_store
 from seamark.pipeline.declaration.compile import Compiled, Output
@@ -75,6 +75,10 @@ class World:
         self.ahead = 0
         """Rows that the second leaf of the source has read more than the first."""
         self.kafka: dict[str, TopicFacts] | None = kafka(0, 1000)
+        self.kafka_again: dict[str, TopicFacts] | None = None
+        """What a second look finds, if that is something else."""
+        self.meanwhile: Callable[[], object] = lambda: None
+        """What happens while Kafka is looked at again."""
 
     def open(self) -> CheckpointStore:
         return CheckpointStore(self._blobs, ObjectLayout())
@@ -85,9 +89,16 @@ class World:
             structure=self._structure,
             leaves=LEAVES,
             topics={} if self.kafka is None else {"trades": self.kafka},
+            topics_again=self._looked_at_again,
             absent={"trades": self.absent} if self.absent else {},
             addresses={"trades": "kafka.bootstrap.servers=broker:9092, subscribe=t"},
         )
+
+    def _looked_at_again(self) -> dict[str, dict[str, TopicFacts]]:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        now = self.kafka_again or self.kafka
+        return {} if now is None else {"trades": now}
 
     def start(self, machine: str = "one", **settings: Any) -> tuple[CheckpointStore, StartingPoint]:
         declared = DeclaredPipeline(
@@ -174,6 +185,35 @@ def test_a_start_without_the_next_rows_is_refused_and_fences_nobody(
     with pytest.raises(PositionUnavailable, match=told):
         world.start()
     assert world.open().owner() == owner
+
+
+@pytest.mark.parametrize("settings", [{}, {"reanchor": {"trades": "earliest"}}])
+def test_rows_that_another_run_has_read_since_kafka_was_looked_at_are_not_ahead_of_it(
+    world: World, settings: Any
+) -> None:
+    """It is taken over, and has saved more checkpoints meanwhile."""
+    world.kafka, world.kafka_again = kafka(0, 100), kafka(0, 130)
+    _, start = world.start(**settings)
+    assert not newest(start).gaps
+    assert newest(start).source_offsets["trades"].offsets == {"t-0": "120"}
+
+
+def test_rows_that_a_running_pipeline_has_read_before_they_went_are_not_missed(
+    world: World,
+) -> None:
+    store, _ = world.start()
+    world.kafka, world.kafka_again = kafka(0, 100), kafka(500, 900)
+
+    def read_on() -> None:
+        read = store.load_latest()
+        assert read is not None
+        lines = {"line": line(600), "line#2": line(600)}
+        at = {"trades": ConnectorCheckpoint({"t-0": "600"}, 2, lines)}
+        store.save(read.replace(checkpoint_id=2, epoch=2, source_offsets=at))
+
+    world.meanwhile = read_on
+    check = check_store(world.open(), world.identity(), "strict")
+    assert (check.gone, world.open().list_ids()) == (None, [1, 2])
 
 
 def test_the_next_epoch_begins_at_the_anchor_and_every_later_checkpoint_tells_it(

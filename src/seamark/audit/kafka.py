@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from seamark import limits
 from seamark.audit.declared_rows import declared_schema
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
+from seamark.audit.limited_targets import option_naming
+from seamark.audit.untried_files import has_decimals
 from seamark.audit.verdicts import Shown
+from seamark.errors import StoreUnavailableError
 from seamark.sinks.json_texts import JSON_OPTIONS, can_be_read_back
-from seamark.sinks.kafka.reading import first_offsets, kafka_records
+from seamark.sinks.kafka.reading import compacted_topics, first_offsets, kafka_records
+from seamark.spark.limited_jobs import limited_jobs
 from seamark.spark.row_digests import RowDigest, digests_by
 
 if TYPE_CHECKING:
@@ -53,7 +59,8 @@ def read_kafka(
     newest = _together(ends.values())
     lows = first_offsets(servers, newest, options)
     records = kafka_records(servers, newest, options, start_offsets=ends[first.epoch])
-    shape, epoch_of = _Records(spark, history), _EpochOf(rest, ends, first.epoch)
+    shape = _Records(spark, history, is_named=bool(bootstrap))
+    epoch_of = _EpochOf(rest, ends, first.epoch)
     found: dict[int, RowDigest] = {}
     while several := list(islice(records, _ROWS)):
         for record in several:
@@ -61,6 +68,7 @@ def read_kafka(
         for epoch, digest in shape.digests(several).items():
             found[epoch] = found.get(epoch, RowDigest.empty()) + digest
     upto = _together([ends[first.epoch]])
+    compacted: set[str] | None = None
     for before, known in pairwise(history.epochs):
         start = before.epoch + 1  # with those between them whose checkpoints are pruned
         is_cut_off = _is_cut_off(lows, upto, ends[known.epoch])
@@ -69,11 +77,22 @@ def read_kafka(
             note = "the topic does not keep all of its records any more"
             yield Shown(first=start, last=known.epoch, note=note)
             continue
+        is_alone = start == known.epoch
+        expected = known.own if is_alone else known.total - before.total
+        shown = found.get(known.epoch, RowDigest.empty())
+        if shown.rows < expected.rows:
+            if compacted is None:
+                compacted = compacted_topics(servers, newest, options)
+            # epochs whose checkpoints are pruned may have written to any of them
+            if some := compacted.intersection(ends[known.epoch] if is_alone else newest):
+                note = f"topic {min(some)} is compacted: of records with one key the last one stays"
+                yield Shown(first=start, last=known.epoch, note=note)
+                continue
         yield Shown(
             first=start,
             last=known.epoch,
-            expected=known.total - before.total if start < known.epoch else known.own,
-            found=found.get(known.epoch, RowDigest.empty()),
+            expected=expected,
+            found=shown,
             note=shape.only_counted,
             is_counted=bool(shape.only_counted),
         )
@@ -163,11 +182,19 @@ class _EpochOf:
         return epochs[place] if place < len(epochs) else self._last
 
 
+def _size(record: Mapping[str, Any]) -> int:
+    return len(record["key"] or b"") + len(record["value"] or b"")
+
+
 class _Records:
     """Records as the rows that they were made of."""
 
-    def __init__(self, spark: SparkSession, history: SinkHistory) -> None:
+    def __init__(self, spark: SparkSession, history: SinkHistory, *, is_named: bool) -> None:
+        """``is_named`` says whether the user has named the servers, or only a checkpoint."""
         self._spark = spark
+        self._target = history.target
+        self._option = None if is_named else option_naming(history.sink)
+        self._may_take_long = has_decimals(history)
         self._options = history.options
         self._schema = declared_schema(history.columns)
         self.only_counted = self._why_only_counted()
@@ -226,7 +253,21 @@ class _Records:
         if self.only_counted:
             counts = rows.groupBy(_EPOCH).count().collect()
             return {row[0]: RowDigest(row[1], RowDigest.empty().digest) for row in counts}
-        return digests_by(self._declared(rows), _EPOCH)
+        declared = self._declared(rows)
+        if self._option is None or not self._may_take_long:
+            return digests_by(declared, _EPOCH)
+        seconds = limits.job_seconds(sum(map(_size, records)))
+        late = partial(self._too_late, seconds)
+        with limited_jobs(self._spark, seconds, late):
+            return digests_by(declared, _EPOCH)
+
+    def _too_late(self, seconds: int) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"Spark has not read {_ROWS} of its records, or fewer, within {seconds} s",
+            where=self._target,
+            hint="Is it the right topic? One whose servers you name is read without limits: "
+            f"{self._option}",
+        )
 
     def _declared(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f

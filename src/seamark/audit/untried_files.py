@@ -26,8 +26,12 @@ def may_take_long(history: SinkHistory) -> bool:
 
     Of a text such as ``1e400000000`` it computes every digit where a decimal number is declared.
     """
-    is_text = history.file_format in _OF_TEXT
-    return is_text and any("dec" in kind.lower() for _, kind in history.columns)
+    return history.file_format in _OF_TEXT and has_decimals(history)
+
+
+def has_decimals(history: SinkHistory) -> bool:
+    """Whether a decimal number is declared, be it inside of another type."""
+    return any("dec" in kind.lower() for _, kind in history.columns)
 
 
 def reading_untried(

@@ -6,19 +6,23 @@ Tests: ``tests/cli/test_limited_look.py``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from seamark import errors, limits
 from seamark._common.limited_process import limit_this_process
-from seamark.errors import SeamarkError, SourceUnavailableError
+from seamark._common.text import shortened
+from seamark._redaction import redacted
+from seamark.errors import DamageError, SeamarkError, SourceUnavailableError
 from seamark.sources.position_looks import position_in, raised_for
 from seamark.sources.sequence_reader import PositionRange
 from seamark.table_formats.limited_answers import LimitedAnswers, read_questions
+
+_LONGEST: Final = 200
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -90,6 +94,20 @@ class LimitedLooks:
         return LimitedAnswers(__name__, asked)
 
 
+@contextmanager
+def damage_told(table: str) -> Iterator[None]:
+    """:class:`DamageError` for whatever a library says that does not expect such a table."""
+    try:
+        yield
+    except (SeamarkError, MemoryError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
+        said = redacted(f"{type(error).__name__}: {error}")
+        raise DamageError(
+            "the table cannot be read", where=f"{redacted(table)}: {shortened(said, _LONGEST)}"
+        ) from error
+
+
 def main() -> None:
     """Answer the questions at standard input, line by line."""
     with suppress(ImportError):  # which a source says better
@@ -102,7 +120,8 @@ def main() -> None:
     limit_this_process(limits.TABLE_MEMORY, limits.TABLE_SECONDS, patience)
     for asked in questions:
         try:
-            answer = _Answer(look_at(DeltaSource, asked.options, asked.position))
+            with damage_told(asked.options.get("path", "")):
+                answer = _Answer(look_at(DeltaSource, asked.options, asked.position))
         except SeamarkError as error:
             answer = _Answer(None, type(error).__name__, error.what, error.where, error.hint)
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")

@@ -65,11 +65,13 @@ class TableCheck:
         cls = _class_of(table.kind)
         if table.has_limits:
             return self._limited_looks()(name)
+        from seamark.cli.limited_look import damage_told
         from seamark.sources.position_looks import look_at_line
 
         if table.kind != DELTA:
             refuse_catalogs_of_this_folder()
-        return look_at_line(name, cls, table.options, table.line)
+        with damage_told(table.path or table.options.get("table", "")):
+            return look_at_line(name, cls, table.options, table.line)
 
     def _limited_looks(self) -> LimitedLooks:
         if self._limited is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -308,7 +309,8 @@ class Pipeline:
         }
         looks = position_looks(self._session(), others, patience)
         require_fitting_anchors(self.settings.reanchor, looked_at, looks)
-        identity = replace(identity, topics=topics, absent=absent, looks=looks)
+        again = partial(self._kafka(identity.leaves).topics, patience)
+        identity = replace(identity, topics=topics, topics_again=again, absent=absent, looks=looks)
         return replace(declared, identity=identity)
 
     def rollback(self, checkpoint_id: int) -> CheckpointManifest:
@@ -379,13 +381,12 @@ class Pipeline:
         """
         refuse_to_start()
         declared = self._looked_at(self._declared())
-        chosen = dict(trigger or {"processingTime": "0 seconds"})
         return start_run(
             self._session(),
             declared,
             self._open_store(),
             self._run_options,
-            chosen,
+            dict(trigger or {"processingTime": "0 seconds"}),
             self._kafka(declared.identity.leaves) if declared.identity.addresses else None,
             self._fork,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from seamark._common.retry import TRIES
 from seamark.errors import DamageError, PositionUnavailable, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.computed_changes import (
@@ -83,7 +84,11 @@ def check_store(
     reanchor: Mapping[str, Anchor] | None = None,
     upgrade: UpgradeOptions | None = None,
 ) -> CompatibilityCheck:
-    """Compare a pipeline with the newest checkpoint that can be read."""
+    """Compare a pipeline with the newest checkpoint that can be read.
+
+    One that runs may read on meanwhile: rows are only gone if they come next after a checkpoint
+    that is still the newest one.
+    """
     owner = store.owner()
     if owner.pipeline is not None and owner.pipeline != identity.name:
         raise RefusedError(
@@ -91,9 +96,12 @@ def check_store(
             where=store.url,
             hint="Give each pipeline a store of its own.",
         )
-    newest = newest_checkpoint(store)
-    target_names(newest, identity.structure["sinks"], upgrade.renames if upgrade else None)
-    check = check_checkpoint(newest, identity, policy, reanchor, upgrade)
+    for _ in range(TRIES):
+        newest = newest_checkpoint(store)
+        target_names(newest, identity.structure["sinks"], upgrade.renames if upgrade else None)
+        check = check_checkpoint(newest, identity, policy, reanchor, upgrade)
+        if not (check.gone or check.gaps) or newest_checkpoint(store) == newest:
+            break
     if check.upgrade is not None and newest is not None and check.fit is Compatibility.EVOLVES:
         plan = refused_partitions(check.upgrade, store, newest)
         check = as_check(plan) if plan.refused else check

@@ -50,10 +50,18 @@ def check_positions(
     policy: Policy,
     reanchor: Mapping[str, Anchor],
 ) -> PositionCheck:
-    """Compare the positions of a checkpoint with the topics that were looked at; ask the others."""
+    """Compare the positions of a checkpoint with the topics that were looked at; ask the others.
+
+    Topics are looked at again before rows are called gone: the checkpoint may be younger than the
+    look, and of rows, partitions and topics that were added since.
+    """
     lost: list[LostPosition] = []
     gaps: list[Gap] = []
-    for source, by_line in _lost_by_source(checkpoint, identity.topics).items():
+    lost_by_source = _lost_by_source(checkpoint, identity.topics)
+    if lost_by_source and identity.topics_again is not None:
+        now = {**identity.topics, **identity.topics_again()}
+        lost_by_source = _lost_by_source(checkpoint, now)
+    for source, by_line in lost_by_source.items():
         found = _distinct(by_line)
         anchor = reanchor.get(source) or _allowed(source, found, identity, policy)
         # Spark cannot read a source whose options name a topic that is not there

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,8 @@ class PipelineIdentity:
     spark_version: str = ""
     topics: Mapping[str, Topics] = field(default_factory=dict)
     """By source that the start has looked at: what Kafka says about each topic."""
+    topics_again: Callable[[], Mapping[str, Topics]] | None = None
+    """Asks Kafka for them once more."""
     absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By source: topics that its options name and Kafka does not know."""
     looks: Mapping[str, PositionLook] = field(default_factory=dict)

@@ -6,11 +6,12 @@ Tests: ``tests/integration/test_kafka_sink_topics.py``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import StoreUnavailableError
 from seamark.sinks.kafka.cluster import REQUEST_SECONDS, KafkaCluster
+from seamark.sinks.kafka.topics import topic_settings
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -83,6 +84,21 @@ def first_offsets(
     finally:
         consumer.close()
     return lows
+
+
+def compacted_topics(
+    bootstrap: str | Sequence[str],
+    topics: Collection[str],
+    options: Mapping[str, Any] | None = None,
+) -> set[str]:
+    """Those topics of which Kafka removes records that have a later one of the same key.
+
+    One whose settings we may not read is not among them.
+    """
+    cluster = KafkaCluster(bootstrap, options)
+    admin = cluster.admin()
+    settings = topic_settings(cluster, admin, topics)
+    return {name for name, each in settings.items() if "compact" in each.get("cleanup.policy", "")}
 
 
 def _before(

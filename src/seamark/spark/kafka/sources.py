@@ -20,7 +20,13 @@ from seamark.spark.kafka.broker import (
     topics_of,
     with_times,
 )
-from seamark.spark.kafka.positions import Offsets, PositionStatus, each_position, statuses
+from seamark.spark.kafka.positions import (
+    Offsets,
+    PositionStatus,
+    Topics,
+    each_position,
+    statuses,
+)
 from seamark.spark.kafka.recorded_positions import lowest_position
 from seamark.spark.kafka.subscriptions import Subscription, subscription_of
 
@@ -63,6 +69,10 @@ class KafkaSources:
             for name, options in self._options.items()
         }
         return {name: known for name, known in found.items() if known is not None}
+
+    def topics(self, patience: float) -> dict[str, Topics]:
+        """What Kafka says about the topics of each source that could be looked at."""
+        return {name: known.topics for name, known in self.look(patience).items()}
 
     def commit(self, group: str, positions: Mapping[str, bytes]) -> None:
         """Store positions in a consumer group; raises what the JVM raises."""
