@@ -10,7 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from seamark.errors import PositionUnavailable, RefusedError, SourceUnavailableError
+from seamark.errors import (
+    DamageError,
+    PositionUnavailable,
+    RefusedError,
+    SourceUnavailableError,
+)
 from seamark.sources import DeltaSource
 from seamark.sources.delta.log import DeltaLog
 from seamark.sources.offsets import BEGINNING, Offset
@@ -151,6 +156,14 @@ def test_positions_of_earlier_versions_of_seamark_are_still_read(table: Path) ->
     assert ids_after(table, old_form(table, 1, 2)) == []
     with pytest.raises(PositionUnavailable, match="version 2 was read"):
         ids_after(table, old_form(table, 2, 1))
+
+
+def test_a_damaged_file_is_damage_also_after_a_position_of_an_earlier_version(table: Path) -> None:
+    first = next(iter(DeltaLog(str(table), {}).entry(0).added("")))  # type: ignore[union-attr]
+    (table / first.path).write_bytes(b"PAR1" + bytes(100))
+    for position in (None, old_form(table, 0, 1)):
+        with pytest.raises(DamageError, match="a file of the Delta table is damaged"):
+            ids_after(table, position)
 
 
 @pytest.mark.parametrize(("rows", "version", "done"), [(2, 0, 2), (3, 0, 3), (5, 1, 2)])

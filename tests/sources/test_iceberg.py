@@ -166,3 +166,31 @@ def test_snapshots_that_go_in_a_circle_are_damage_and_have_an_end(world: World) 
     place.write_text(json.dumps(metadata))
     with pytest.raises(DamageError, match="go in a circle"):
         list(world.source().read_from(None, 10))
+
+
+@pytest.mark.parametrize("kind", ["list of manifests", "manifest", "rows"])
+@pytest.mark.parametrize("damage", ["empty", "half", "zeros", "text"])
+def test_a_damaged_file_is_damage_of_the_table(world: World, kind: str, damage: str) -> None:
+    if kind == "rows":
+        [file] = world.table.inspect.files()["file_path"].to_pylist()[:1]
+    else:
+        snapshot = world.table.metadata.snapshots[0]
+        [manifest] = snapshot.manifests(world.table.io)
+        file = manifest.manifest_path if kind == "manifest" else snapshot.manifest_list
+    place = Path(file.removeprefix("file://"))
+    whole = place.read_bytes()
+    half = len(whole) // 2
+    place.write_bytes(
+        {
+            "empty": b"",
+            "half": whole[:half],
+            "zeros": whole[:half] + bytes(len(whole) - half),
+            "text": b"\xff" * len(whole),
+        }[damage]
+    )
+    with pytest.raises(DamageError, match="a file of the Iceberg table is damaged") as raised:
+        world.all_of(100)
+    assert "lake:shop.orders" in str(raised.value)
+    if kind == "list of manifests":
+        with pytest.raises(DamageError, match="a file of the Iceberg table is damaged"):
+            world.source().check(None)

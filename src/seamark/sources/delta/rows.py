@@ -58,12 +58,16 @@ def rows_of_file(
 
 def count_of_file(log: DeltaLog, added: AddedFile) -> int:
     """How many rows a file has, by its own footer."""
+    import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     opened = log.open(added.path)
     try:
         with opened, ParquetFile(opened) as file:
             return int(file.metadata.num_rows)
+    except pa.ArrowInvalid as error:
+        where = redacted(f"{log.path}: {added.path}")
+        raise DamageError("a file of the Delta table is damaged", where=where) from error
     except OSError as error:
         raise unanswered(log.path, added.path, error) from error
 

@@ -5,12 +5,14 @@ Tests: ``tests/sources/test_iceberg.py``.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from seamark._redaction import redacted
 from seamark.errors import (
+    DamageError,
     PositionUnavailable,
     RefusedError,
     SeamarkError,
@@ -20,6 +22,20 @@ from seamark.errors import (
 from seamark.sources.iceberg.position import IcebergPosition
 from seamark.table_formats.iceberg_lineage import earlier_metadata, lineage
 from seamark.table_formats.iceberg_settings import guard, refuse_overruling
+
+_OF_DAMAGED_FILES: Final = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    EOFError,
+    ArithmeticError,
+    SystemError,
+    RecursionError,
+    zlib.error,
+)
+"""What pyiceberg and pyarrow raise for bytes that make no sense. Errors of a service are others."""
 
 
 class IcebergHistory:
@@ -211,9 +227,11 @@ class IcebergHistory:
 
     @contextmanager
     def _files_are_read(self) -> Iterator[None]:
-        """A file that is gone is a loss; one that cannot be read now is an outage."""
+        """A file that is gone is a loss; one that cannot be read now is an outage, or damaged."""
         try:
             yield
+        except SeamarkError:
+            raise
         except FileNotFoundError as error:
             raise PositionUnavailable(
                 "a file that a snapshot of the Iceberg table has added is gone",
@@ -225,6 +243,13 @@ class IcebergHistory:
             raise SourceSilentError(
                 "a file of the Iceberg table cannot be read",
                 where=redacted(f"{self.name}: {error}"),
+            ) from error
+        except _OF_DAMAGED_FILES as error:
+            raise DamageError(
+                "a file of the Iceberg table is damaged",
+                where=redacted(f"{self.name}: {type(error).__name__}: {error}"),
+                hint="Nothing of it was read. Restore the file, or have the table's owner repair "
+                "it.",
             ) from error
 
 
