@@ -90,6 +90,8 @@ def sinks(**targets: tuple[str, str]) -> dict[str, dict[str, str]]:
         ("files", "/data/bars/large"),
         ("files", "/data"),
         ("delta", "/data/bars"),
+        ("files", "/data/bars/_late=1"),
+        ("files", "/data/bars/_seamark/late"),
         ("delta", "/data"),
         ("key-value", "rocksdb:///data/bars"),
     ],
@@ -101,12 +103,13 @@ def test_outputs_that_would_mix_their_files_are_refused(other: tuple[str, str]) 
         require_places_apart("p", sinks(large=other, bars=("files", "/data/bars")))
 
 
-def test_outputs_may_share_a_table_and_what_is_no_folder() -> None:
+def test_outputs_may_share_a_table_and_have_folders_that_readers_do_not_see() -> None:
     require_places_apart(
         "p",
         sinks(
             bars=("files", "/data/bars"),
             more=("files", "/data/bars2"),
+            late=("files", "/data/bars/_late"),
             one=("delta", "/data/table"),
             two=("delta", "/data/table"),
             view=("key-value", "redis://h/0"),

@@ -191,6 +191,15 @@ def test_a_folder_inside_of_another_sinks_is_refused(tmp_path: Path, link: bool)
     assert not inner.exists()
 
 
+def test_a_folder_inside_of_another_sinks_may_have_a_name_that_readers_leave_out(
+    tmp_path: Path,
+) -> None:
+    started(FileSink(tmp_path), schema(PLAIN))
+    FileSink(tmp_path / "_late/bars").open("trades", "late", schema(PLAIN))
+    with pytest.raises(RefusedError, match="inside of"):
+        FileSink(tmp_path / "_seamark/late").open("trades", "late", schema(PLAIN))
+
+
 def test_a_folder_that_was_begun_inside_of_another_goes_on(tmp_path: Path) -> None:
     started(FileSink(tmp_path / "outer/inner"), schema(PLAIN))
     (tmp_path / "outer/_delta_log").mkdir()

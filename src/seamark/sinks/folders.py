@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -25,6 +26,8 @@ _OTHER_PLACES: Final = (
     "Give it a local or shared file system, or hdfs://. For an object store use a table format: "
     "DeltaSink writes to s3://, gs:// and abfss:// and is exactly once."
 )
+_OWN: Final = frozenset({"_seamark", "_delta_log"})
+"""Folders of a sink's own, inside of the one that readers read."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,199}")
 
 
@@ -91,6 +94,16 @@ def is_there(path: str) -> bool:
             return False
         raise
     return True
+
+
+def is_hidden(parts: Sequence[str]) -> bool:
+    """Whether readers of a folder, and Delta's vacuum, leave out what has these names below it.
+
+    What a sink keeps there itself is hidden too, and is nobody else's place.
+    """
+    if not _OWN.isdisjoint(parts):
+        return False
+    return any(part.startswith(".") or (part[:1] == "_" and "=" not in part) for part in parts)
 
 
 def sync_if_there(folder: str) -> None:

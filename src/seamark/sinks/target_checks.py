@@ -22,7 +22,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, RefusedError
 from seamark.sinks.epoch_folder import epoch_of
 from seamark.sinks.epoch_ranges import RANGE_COLUMN, range_end_of
-from seamark.sinks.folders import is_there, names_in
+from seamark.sinks.folders import is_hidden, is_there, names_in
 from seamark.sinks.json_texts import has_unnamed_keys
 
 if TYPE_CHECKING:
@@ -123,9 +123,10 @@ def refuse_strangers(path: str, names: Sequence[str]) -> None:
 
 def refuse_inside(path: str) -> None:
     """:class:`RefusedError` for a new folder inside of another sink's, of this pipeline or not."""
+    real = Path(os.path.realpath(path))
     with translate_os_errors("looking above", path):
-        for above, (name, what) in product(Path(os.path.realpath(path)).parents, _OF_SINKS.items()):
-            if is_there(f"{above}/{name}"):
+        for above, (name, what) in product(real.parents, _OF_SINKS.items()):
+            if not is_hidden(real.relative_to(above).parts) and is_there(f"{above}/{name}"):
                 raise RefusedError(
                     f"{path} cannot take the files of a FileSink: it is inside of {above}, {what}",
                     hint="Give it a folder of its own.",

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from seamark.blobs.addresses import OBJECT_STORES, is_this_machine
 from seamark.errors import RefusedError
+from seamark.sinks.folders import is_hidden
 
 PLACELESS: Final = frozenset({"function", "console", "memory"})
 """Kinds of sinks whose description does not say where the rows go, if anywhere."""
@@ -85,8 +86,9 @@ def are_one_place(one: Place, other: Place) -> bool:
 def require_places_apart(pipeline: str, sinks: Mapping[str, Mapping[str, Any]]) -> None:
     """:class:`RefusedError` when what one output writes is in the folder of files of another one.
 
-    Whoever reads that folder would see the rows of both, and the folders of a sink's own would
-    meet. Tables may have several outputs. ``sinks`` are described as in a structure.
+    Whoever reads that folder would see the rows of both, unless a name hides them, and the folders
+    of a sink's own would meet. Tables may have several outputs. ``sinks`` are described as in a
+    structure.
     """
     places = {
         name: place_of(sink["kind"], named_target(pipeline, name, sink["kind"], sink["target"]))
@@ -95,7 +97,9 @@ def require_places_apart(pipeline: str, sinks: Mapping[str, Mapping[str, Any]]) 
     }
     for one, other in combinations(places, 2):
         has_files = "files" in (sinks[one]["kind"], sinks[other]["kind"])
-        if has_files and are_one_place(places[one], places[other]):
+        outer, inner = sorted((places[one], places[other]), key=lambda place: len(place.parts))
+        is_seen = not is_hidden(inner.parts[len(outer.parts) :])
+        if has_files and is_seen and are_one_place(outer, inner):
             raise RefusedError(
                 f"outputs {one!r} and {other!r} write to one folder, or one inside that of the "
                 "other, and readers of files would see the rows of both",
