@@ -15,6 +15,7 @@ from seamark import Pipeline, SeamarkError, open_store
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.compatibility import Compatibility, CompatibilityCheck
 from seamark.sinks import Committable, FileSink, ForeachBatchSink, MemorySink
+from seamark.spark.plans.lossy_options import CHECKS_OPERATORS, SKIPS_NULLS
 from tests.pipeline.support.workloads import (
     Uninterrupted,
     orders,
@@ -194,6 +195,29 @@ def test_a_setting_that_passes_over_files_is_refused_when_it_is_added(
         pytest.raises(RefusedError, match=rf"may lose rows by spark\.sql\.files\.{setting}="),
     ):
         build().run()
+
+
+def test_settings_that_may_lose_rows_of_state_are_told_where_there_is_such_state(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    def explained(kind: str) -> str:
+        p = Pipeline("states", tmp_path / "store")
+        reader = spark.readStream.schema("id int, k int, at timestamp")
+        source = p.source("orders", reader.json(str(input_folder / "orders")))
+        late = source.withWatermark("at", "1 minute")
+        if kind == "joined":
+            late = late.alias("a").join(late.alias("b"), "id").select("id")
+        elif kind == "several":
+            late = late.dropDuplicates(["id", "at"]).dropDuplicates(["k", "at"])
+        p.sink("all", late, FileSink(tmp_path / "all"))
+        return p.explain()
+
+    switches = {SKIPS_NULLS: "true", CHECKS_OPERATORS: "false"}
+    for kind, told in (("plain", ""), ("joined", SKIPS_NULLS), ("several", CHECKS_OPERATORS)):
+        assert "may lose rows" not in explained(kind)
+        with settings_of(spark, switches):
+            text = explained(kind)
+        assert [name for name in switches if name in text] == ([told] if told else [])
 
 
 def test_explain_says_what_operators_compute_and_what_it_cannot_see(

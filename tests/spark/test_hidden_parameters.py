@@ -130,6 +130,21 @@ def test_a_key_that_depends_on_the_time_zone_is_another_one_in_another_zone(
     assert "time zone (spark.sql.session.timeZone) UTC → Europe/Berlin" in change.text
 
 
+@pytest.mark.parametrize(
+    "key", ["current_timezone()", "convert_timezone('UTC', DATE '2026-01-01')"]
+)
+def test_a_key_that_names_the_zone_of_the_session_depends_on_it(
+    spark: SparkSession, rows: DataFrame, key: str
+) -> None:
+    def keyed() -> DataFrame:
+        return rows.selectExpr(f"{key} AS key").groupBy("key").count()
+
+    tokyo = in_zone(spark, "Asia/Tokyo", keyed)
+    assert tokyo[0]["time zone"] == "Asia/Tokyo"
+    assert computed_changes({"out": tokyo}, {"out": in_zone(spark, "Asia/Tokyo", keyed)}) == []
+    assert computed_changes({"out": tokyo}, {"out": in_zone(spark, "UTC", keyed)}) != []
+
+
 @pytest.mark.parametrize("value", ["array(t)", "struct(k, t)", "map(k, t)"])
 def test_text_that_is_made_of_times_inside_a_value_depends_on_the_time_zone(
     spark: SparkSession, rows: DataFrame, value: str

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from seamark.spark.plans.lossy_options import loss_text, lossy_options, recorded_losses
+from seamark.spark.plans.lossy_options import (
+    CHECKS_OPERATORS,
+    SKIPS_NULLS,
+    loss_text,
+    lossy_options,
+    recorded_losses,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +30,8 @@ from seamark.spark.plans.lossy_options import loss_text, lossy_options, recorded
         ("ignoreExtension", "false", "ignoreExtension"),
         ("skipChangeCommits", "true", "skipChangeCommits"),
         ("streaming-skip-delete-snapshots", "true", "streaming-skip-delete-snapshots"),
+        (SKIPS_NULLS, "true", SKIPS_NULLS),
+        (CHECKS_OPERATORS, "FALSE", CHECKS_OPERATORS),
     ],
 )
 def test_an_option_that_may_lose_rows_is_found_and_explained(
@@ -39,6 +47,8 @@ def test_an_option_that_may_lose_rows_is_found_and_explained(
         ("failOnDataLoss", "true"),
         ("ignoreMissingFiles", "false"),
         ("mode", "PERMISSIVE"),
+        (SKIPS_NULLS, "false"),
+        (CHECKS_OPERATORS, "true"),
         ("cleanSource", "off"),
         ("ignoreInvalidPartitionPaths", "false"),
         ("ignoredPathSegmentRegex", "^[._]"),

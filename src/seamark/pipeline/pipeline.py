@@ -43,6 +43,7 @@ from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.kafka.sources import KafkaSources
 from seamark.spark.pinned_settings import classes_of
 from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
+from seamark.spark.plans.named_queries import written_out
 from seamark.spark.plans.plan import PlanSources
 from seamark.spark.reference_tables import delta_version, version_recorded
 from seamark.spark.session import active_session, session_of
@@ -206,7 +207,7 @@ class Pipeline:
             raise InvalidInputError(f"there is a sink {name!r} already")
         if any(output.sink is sink for output in self._outputs.values()):
             raise InvalidInputError(f"sink {name!r}: the same object is used for another output")
-        self._outputs[name] = Output(name, df, sink)
+        self._outputs[name] = Output(name, written_out(df), sink)
 
     def _use(self, df: DataFrame) -> None:
         spark = session_of(df)

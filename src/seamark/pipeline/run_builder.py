@@ -45,6 +45,7 @@ from seamark.spark.session import (
     FILE_MANAGER,
     fast_file_manager,
     is_local,
+    retries_tasks,
     session_settings,
     use_own_python,
 )
@@ -151,7 +152,9 @@ class QueryStarter:
 
     def _query_settings(self, copy: WorkingCopy) -> AbstractContextManager[None]:
         """Spark's settings for the query. A file manager that the user has set is kept."""
-        is_near = is_local(self._spark) and isinstance(copy, LocalCopy)
+        # where a task is tried again, this file manager would keep the state file of the first try
+        is_single = not retries_tasks(str(self._spark.sparkContext.master))
+        is_near = is_local(self._spark) and is_single and isinstance(copy, LocalCopy)
         fast = self._declared.settings.fast_file_manager and is_near
         defaults = {FILE_MANAGER: fast_file_manager(self._spark)} if fast else {}
         changes = {**self._settings, **self._plan_settings}

@@ -10,7 +10,6 @@ Tests: ``tests/sinks/test_view_staging.py``.
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,12 +28,12 @@ from seamark.sinks.folders import (
     remove_tree,
     sync_if_there,
 )
+from seamark.spark.session import retries_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Coalesce = Literal["auto"] | int | None
-_WITHOUT_RETRIES: Final = re.compile(r"local(\[[^,\]]*\])?")
 
 
 def coalesced(df: DataFrame, coalesce: Coalesce) -> DataFrame:
@@ -62,7 +61,7 @@ def write_files(
     df = coalesced(df, coalesce)
     master = df.sparkSession.sparkContext.master or ""
     settings = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-    if _WITHOUT_RETRIES.fullmatch(master):
+    if not retries_tasks(master):
         # version 2 saves a rename per file, but where tasks are tried again it can leave files
         # of a try that failed half-way
         settings["mapreduce.fileoutputcommitter.algorithm.version"] = "2"

@@ -6,6 +6,7 @@ Tests: ``tests/pipeline/test_pipeline.py``.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ OLDEST: Final = (4, 0)
 FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 STATE_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 WATERMARK_POLICY: Final = "spark.sql.streaming.multipleWatermarkPolicy"
+_WITHOUT_RETRIES: Final = re.compile(r"local(\[[^,\]]*\])?")
 IGNORE_MISSING_FILES: Final = "spark.sql.files.ignoreMissingFiles"
 
 
@@ -78,6 +80,11 @@ def is_local(spark: SparkSession) -> bool:
     """Whether driver and executors are one process."""
     master = str(spark.sparkContext.master)
     return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def retries_tasks(master: str) -> bool:
+    """Whether Spark tries a failed task again: not with ``local[4]``, and with ``local[4,2]``."""
+    return _WITHOUT_RETRIES.fullmatch(master) is None
 
 
 def use_own_python(spark: SparkSession) -> None:

@@ -28,7 +28,12 @@ from seamark.sources.position_looks import PositionLook
 from seamark.spark.kafka.positions import Topics
 from seamark.spark.kafka.subscriptions import Subscription
 from seamark.spark.plans.computation import FORM
-from seamark.spark.plans.lossy_options import recorded_losses
+from seamark.spark.plans.lossy_options import (
+    CHECKS_OPERATORS,
+    SKIPS_NULLS,
+    STATE_SETTINGS,
+    recorded_losses,
+)
 from seamark.spark.plans.parsing_options import PARSING
 from seamark.spark.plans.plan import SourceInfo, WatermarkInfo
 
@@ -165,7 +170,10 @@ def structure_of(
             source: {
                 "format": sources[source].format,
                 "options": sources[source].options,
-                "may_lose": {**sources[source].may_lose, **_by_session(sources[source], session)},
+                "may_lose": {
+                    **sources[source].may_lose,
+                    **_by_session(source, sources[source], compiled, session),
+                },
                 **({PARSING: parsing} if (parsing := sources[source].parsing) else {}),
             }
             for source in read
@@ -195,8 +203,25 @@ def described_sink(sink: Sink) -> dict[str, Any]:
     }
 
 
-def _by_session(source: SourceInfo, session: Mapping[str, str]) -> Mapping[str, str]:
-    return session if source.reads_files else {}
+def _by_session(
+    name: str, source: SourceInfo, compiled: Compiled, session: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of the session by which rows of a source may get lost."""
+    found = {
+        key: value
+        for key, value in session.items()
+        if key not in STATE_SETTINGS and source.reads_files
+    }
+    branches = [text.partition(": ")[::2] for text in compiled.operators]
+    for branch, kind in branches:
+        if name not in compiled.sources_of[branch]:
+            continue
+        if SKIPS_NULLS in session and kind == "stream-stream join":
+            found[SKIPS_NULLS] = session[SKIPS_NULLS]
+        several = sum(other == branch for other, _ in branches) > 1
+        if CHECKS_OPERATORS in session and several:
+            found[CHECKS_OPERATORS] = session[CHECKS_OPERATORS]
+    return found
 
 
 def explanation(declared: DeclaredPipeline, sources: Mapping[str, SourceInfo]) -> str:

@@ -185,7 +185,7 @@ class Definitions:
         self._found |= {("parameters", text): None for text in parameters_of(expression, kind)}
         for part, told in (
             ("variables", variables_of(expression, kind)),
-            ("time zone", zone_of(expression, kind)),
+            ("time zone", zone_of(expression, kind, self._plan)),
             ("patterns", patterns_of(expression, kind)),
             ("fields", fields_of(expression, kind)),
             ("returned types", returned_type(expression, kind)),

@@ -114,8 +114,13 @@ def _id(variable: Any) -> int:
     return int(variable.exprId().id())
 
 
-def zone_of(node: Any, kind: str) -> str | None:
-    """The time zone that an expression of a class computes with; None when it needs none."""
+def zone_of(node: Any, kind: str, plan: Any) -> str | None:
+    """The time zone that an expression of a class computes with; None when it needs none.
+
+    ``plan`` is that of the expression, or of the query around it.
+    """
+    if kind == "CurrentTimeZone":  # Spark puts the name in when it optimizes, as it is written
+        return str(plan.conf().sessionLocalTimeZone())
     if kind in _BY_LENGTH or _has_zone.get(kind) is False:
         return None
     if kind == "Cast" and not node.needsTimeZone() and not _shows_times(node):

@@ -12,11 +12,17 @@ _MISSING: Final = "files that are gone are taken for files without rows"
 _CORRUPT: Final = "files that cannot be read are skipped"
 _UNPARTITIONED: Final = "files that lie beside the folders of partitions count as read, and are not"
 _PASSED_OVER: Final = "files and folders with such names are never read"
+_NULLS: Final = "rows without a value are passed over in the state of joins of streams"
+_LATE: Final = "rows that one operator with state hands to the next too late are dropped"
 _TRUE: Final = frozenset({"true"})
+_FALSE: Final = frozenset({"false"})
 _ANY: Final = frozenset[str]()
 
+SKIPS_NULLS: Final = "spark.sql.streaming.stateStore.skipNullsForStreamStreamJoins.enabled"
+CHECKS_OPERATORS: Final = "spark.sql.streaming.statefulOperator.checkCorrectness.enabled"
+
 _OPTIONS: Final = {
-    "failOnDataLoss": (frozenset({"false"}), "rows that the source has deleted are skipped"),
+    "failOnDataLoss": (_FALSE, "rows that the source has deleted are skipped"),
     "ignoreMissingFiles": (_TRUE, _MISSING),
     "ignoreCorruptFiles": (_TRUE, _CORRUPT),
     "spark.sql.files.ignoreMissingFiles": (_TRUE, _MISSING),
@@ -25,7 +31,7 @@ _OPTIONS: Final = {
     "spark.sql.files.ignoreInvalidPartitionPaths": (_TRUE, _UNPARTITIONED),
     "ignoredPathSegmentRegex": (_ANY, _PASSED_OVER),
     "spark.sql.files.ignoredPathSegmentRegex": (_ANY, _PASSED_OVER),
-    "ignoreExtension": (frozenset({"false"}), "files without the extension .avro are skipped"),
+    "ignoreExtension": (_FALSE, "files without the extension .avro are skipped"),
     "mode": (frozenset({"dropmalformed"}), "rows that cannot be parsed are dropped"),
     "cleanSource": (
         frozenset({"delete", "archive"}),
@@ -38,6 +44,8 @@ _OPTIONS: Final = {
     "skipChangeCommits": (_TRUE, "commits that change rows are skipped"),
     "streaming-skip-delete-snapshots": (_TRUE, "deletions are not seen"),
     "streaming-skip-overwrite-snapshots": (_TRUE, "overwritten rows are not seen"),
+    SKIPS_NULLS: (_TRUE, _NULLS),
+    CHECKS_OPERATORS: (_FALSE, _LATE),
 }
 """Name → the values that may lose rows, in lower case or none for all, and what is lost."""
 
@@ -46,13 +54,17 @@ _HARMLESS: Final = frozenset({"", "^[._]"})
 
 _NAMES: Final = {name.lower(): name for name in _OPTIONS}
 
+STATE_SETTINGS: Final = (SKIPS_NULLS, CHECKS_OPERATORS)
+"""Settings of the session that concern operators with state, whatever their sources."""
+
 SESSION_SETTINGS: Final = (
     "spark.sql.files.ignoreMissingFiles",
     "spark.sql.files.ignoreCorruptFiles",
     "spark.sql.files.ignoreInvalidPartitionPaths",
     "spark.sql.files.ignoredPathSegmentRegex",
+    *STATE_SETTINGS,
 )
-"""Settings of the session that do the same to every source made of files."""
+"""Settings of the session by which rows may get lost; the others concern sources made of files."""
 
 
 def lossy_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -286,6 +286,12 @@ def _identity(leaf: Any) -> Any:
         return leaf.dataSource()
     if kind == "StreamingRelationV2":
         return leaf.table()
+    if kind == "CTERelationRef":
+        raise RefusedError(
+            "an output uses a query with a name (WITH) several times, each with other rows",
+            hint="Spark computes it once for all of them only if it is deterministic. Leave out "
+            "rand(), uuid() and the like, or write the query as a DataFrame for each use.",
+        )
     raise RefusedError(
         f"a pipeline cannot read a stream of the kind {kind}",
         hint="Known are streams made by spark.readStream…load().",
