@@ -249,13 +249,10 @@ class Pipeline:
         )
 
     def _compiled(self, outputs: Sequence[Output]) -> tuple[Compiled, PipelineIdentity]:
+        share, conf = self.settings.share_state, self._session().conf
         compiled = compile_outputs(
-            outputs,
-            self._sources,
-            output_mode=self._output_mode,
-            share_state=self.settings.share_state,
+            outputs, self._sources, output_mode=self._output_mode, share_state=share
         )
-        conf = self._session().conf
         structure = structure_of(
             self.name,
             self._output_mode,
