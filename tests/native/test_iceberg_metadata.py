@@ -114,6 +114,15 @@ def test_a_table_that_was_made_to_be_unpacked_is_not(tmp_path: Path) -> None:
         look(tmp_path / "ice", 1)
 
 
+def test_a_zipped_file_with_changed_bytes_is_damage(tmp_path: Path) -> None:
+    iceberg_table(tmp_path / "ice", [(QUERY, 0)])
+    zipped = gzip.compress(b'{"current-snapshot-id":1,"snapshots":[]}')
+    file = tmp_path / "ice" / "metadata" / "00010-abc.gz.metadata.json"
+    file.write_bytes(zipped[:10] + b"\xff\xff\xff" + zipped[13:])
+    with pytest.raises(DamageError, match="cannot be unpacked"):
+        look(tmp_path / "ice", 1)
+
+
 LOST_COMPACTION = [(QUERY, 8), (QUERY, 9), None]
 
 

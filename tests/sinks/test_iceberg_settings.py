@@ -148,6 +148,16 @@ def test_a_metadata_file_that_only_a_checkpoint_names_is_not_unpacked_without_en
     assert static_table(f"file://{place}", {}, is_named=True).metadata.format_version == 2
 
 
+@pytest.mark.parametrize("damage", ["cut off", "changed", "not zipped"])
+def test_a_zipped_metadata_file_that_is_damaged_is_refused(tmp_path: Path, damage: str) -> None:
+    zipped = gzip.compress(metadata_file(tmp_path).read_bytes())
+    changed = zipped[:30] + b"\xff\xff\xff" + zipped[33:]
+    place = tmp_path / "v1.gz.metadata.json"
+    place.write_bytes({"cut off": zipped[:99], "changed": changed, "not zipped": b"{}"}[damage])
+    with pytest.raises(RefusedError, match="cannot be unpacked"):
+        static_table(f"file://{place}", {}, is_named=False)
+
+
 @pytest.mark.parametrize(
     ("name", "location"),
     [("v1.metadata.json", "metadata/v1.metadata.json"), ("version-hint.text", "")],

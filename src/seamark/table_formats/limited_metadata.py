@@ -20,12 +20,16 @@ _LONGEST_HINT: Final = 300
 
 
 def unzipped(data: bytes) -> bytes:
-    """The text of a zipped metadata file; ValueError when it is longer than it may be."""
+    """The text of a zipped metadata file; ValueError when it is damaged, or too long."""
     import gzip
+    import zlib
 
     most = limits.largest_table_text(len(data))
-    with gzip.open(io.BytesIO(data)) as file:
-        text = file.read(most + 1)
+    try:
+        with gzip.open(io.BytesIO(data)) as file:
+            text = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"it cannot be unpacked: {error}") from error
     if len(text) > most:
         raise ValueError(f"it unpacks to more than {most} bytes")
     return text
