@@ -210,7 +210,7 @@ def _from_a_store(directory: Directory, sink: Directory) -> None:
     with ExitStack() as stack:
         store = stack.enter_context(open_store(root / "store"))
         # each try is given another id, as the command line does it
-        new = f'{{"id":"new-{len(list(root.glob("checkpoint.aside-*")))}"}}'.encode()
+        new = f'{{"id":"0-0-0-0-{len(list(root.glob("checkpoint.aside-*")))}"}}'.encode()
         wanted = RewindRequest(TARGET, new, plan_of_sink(sink, TARGET))
         plan = stack.enter_context(planned_rewind(Tree.of(directory), wanted, store))
         assert plan.barrier.checkpoint_id == 1
