@@ -184,6 +184,7 @@ def test_the_partitions_of_a_topic_are_not_noted_again_for_each_epoch(
 
     records = ({"topic": "t", "partition": 0, "offset": n} for n in range(1, 300))
     monkeypatch.setattr(kafka, "first_offsets", lambda *_: {"t": {0: 9}})
+    monkeypatch.setattr(kafka, "compacted_topics", lambda *_: set())
     monkeypatch.setattr(kafka, "kafka_records", lambda *_, **__: records)
     monkeypatch.setattr(kafka._Records, "digests", counted)
     known = history(300, lambda n: RowDigest(n, f"{n:032x}"))

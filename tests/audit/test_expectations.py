@@ -179,10 +179,11 @@ def test_a_login_is_never_sent_to_servers_that_only_a_checkpoint_names(
 
     monkeypatch.setattr(kafka, "first_offsets", ask)
     monkeypatch.setattr(kafka, "kafka_records", lambda *given, **more: iter(ask(*given, **more)))
+    monkeypatch.setattr(kafka, "compacted_topics", lambda *given: {*ask(*given)})
     ends = {"bootstrap": "theirs:9092", "end_offsets": {"trades": {"0": 7}}}
     points = {"bars": {"kind": "kafka", "target": "trades", "at": ends}}
     found = history(checkpoint(2, read_points=points), checkpoint(1, read_points=points))
     login = {"sasl.password": "hunter2"}
     spark: Any = None
     list(kafka.read_kafka(spark, found, named, login))
-    assert asked == [(named or "theirs:9092", login if named else {})] * 2
+    assert asked == [(named or "theirs:9092", login if named else {})] * 3
