@@ -25,11 +25,11 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
-from seamark.pipeline.declaration.compatibility import newest_checkpoint
 from seamark.pipeline.recovery import fork as fork_module
 from seamark.pipeline.recovery.fork import Forked, choose, choose_again, first_of, fork_store
 from seamark.pipeline.recovery.rollback import roll_back
 from seamark.store import CheckpointStore
+from seamark.store.inspection import newest_checkpoint
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.store.owner import live_pins
 from tests.cli.support.stores import flip, stored_manifest

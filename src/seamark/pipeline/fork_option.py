@@ -28,7 +28,6 @@ from seamark.pipeline.declaration.compatibility import (
     CompatibilityCheck,
     check_checkpoint,
     check_store,
-    newest_checkpoint,
     refuse_if_incompatible,
 )
 from seamark.pipeline.declaration.fork_origin import require_apart
@@ -45,6 +44,7 @@ from seamark.pipeline.recovery.fork import (
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.store import CheckpointStore, open_store
 from seamark.store.checkpoint_address import CheckpointAddress
+from seamark.store.inspection import newest_checkpoint
 
 log = logger_named("seamark.pipeline")
 

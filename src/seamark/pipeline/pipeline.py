@@ -13,7 +13,7 @@ from seamark._common.checks import check_name
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
 from seamark.native.bisection import Bisection, bisect, judged_by, restored_test, span_of
-from seamark.pipeline.declaration.compatibility import CompatibilityCheck, newest_checkpoint
+from seamark.pipeline.declaration.compatibility import CompatibilityCheck
 from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.declaration.only_declared import refuse_to_start
 from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
@@ -49,6 +49,7 @@ from seamark.spark.reference_tables import delta_version, version_recorded
 from seamark.spark.session import active_session, session_of
 from seamark.spark.source_folders import folder_ids, input_folders
 from seamark.store import CheckpointStore, open_store
+from seamark.store.inspection import newest_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

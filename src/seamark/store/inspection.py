@@ -133,6 +133,14 @@ def newest_whole(
     return until_settled(look, store.url)
 
 
+def newest_checkpoint(store: CheckpointStore) -> CheckpointManifest | None:
+    """The newest checkpoint that can be read."""
+    try:
+        return store.load_latest()
+    except DamageError:
+        return newest_whole(store)[1]
+
+
 def is_writer_alive(store: StoreReader, owner: Owner) -> bool | None:
     """Whether the process that has claimed the store lives; None where the backend cannot tell.
 

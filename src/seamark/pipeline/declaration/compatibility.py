@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from seamark._common.retry import TRIES
-from seamark.errors import DamageError, PositionUnavailable, RefusedError
+from seamark.errors import PositionUnavailable, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.computed_changes import (
     NAME_THEM,
@@ -47,7 +47,7 @@ from seamark.spark.reference_tables import changed_tables
 from seamark.spark.source_folders import other_folders
 from seamark.spark.source_gaps import Anchor, Gap, planned_texts
 from seamark.store import CheckpointStore
-from seamark.store.inspection import newest_whole
+from seamark.store.inspection import newest_checkpoint
 
 
 class Compatibility(Enum):
@@ -108,14 +108,6 @@ def check_store(
     if check.fit is not Compatibility.REFUSED:
         require_topics(identity)
     return check
-
-
-def newest_checkpoint(store: CheckpointStore) -> CheckpointManifest | None:
-    """The newest checkpoint that can be read."""
-    try:
-        return store.load_latest()
-    except DamageError:
-        return newest_whole(store)[1]
 
 
 def check_checkpoint(

@@ -18,7 +18,6 @@ from seamark.errors import DamageError, InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compatibility import (
     as_check,
-    newest_checkpoint,
     refuse_if_incompatible,
     upgrade_of,
 )
@@ -33,6 +32,7 @@ from seamark.pipeline.recovery.rescale import Workshop
 from seamark.pipeline.recovery.starting_point import LongWork
 from seamark.pipeline.recovery.upgrade import Upgrade
 from seamark.store import CheckpointStore
+from seamark.store.inspection import newest_checkpoint
 
 log = logger_named("seamark.pipeline")
 

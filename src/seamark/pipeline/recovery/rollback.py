@@ -16,7 +16,6 @@ from seamark._common.logs import logger_named
 from seamark.errors import CheckpointNotFoundError, DamageError, FencedError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import described
-from seamark.pipeline.declaration.compatibility import newest_checkpoint
 from seamark.pipeline.declaration.structure import described_sink
 from seamark.pipeline.declaration.target_names import target_names
 from seamark.pipeline.recovery.sink_opening import open_sink
@@ -24,6 +23,7 @@ from seamark.store import CheckpointStore, Owner
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.inspection import (
     is_writer_alive,
+    newest_checkpoint,
     pruned_or,
     require_same_history,
     require_there,

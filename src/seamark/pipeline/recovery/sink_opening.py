@@ -12,12 +12,12 @@ from typing import Final
 from seamark._common.files import require_no_link
 from seamark._common.retry import retry_unavailable
 from seamark.blobs.filesystem import FilesystemBlobs
-from seamark.pipeline.declaration.compatibility import newest_checkpoint
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.declaration.target_names import target_names
 from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
+from seamark.store.inspection import newest_checkpoint
 
 _STAGING: Final = "staging"
 PATIENCE: Final = 15.0
