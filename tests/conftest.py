@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -64,6 +65,17 @@ def pytest_configure(config: pytest.Config) -> None:
             "filterwarnings", f"{unclosed}:pytest.PytestUnraisableExceptionWarning"
         )
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+def pytest_sessionstart() -> None:
+    # while tests are collected nothing is garbage, and looking for it is half of the time
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # the tests themselves stay to the end
+    gc.enable()
 
 
 def pytest_report_header() -> str:

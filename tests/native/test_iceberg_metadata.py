@@ -66,6 +66,7 @@ def test_the_newest_metadata_file_counts_zipped_or_not(tmp_path: Path) -> None:
     assert look(tmp_path, 8).newest_batch == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "member", ['"metadata-log":[{}', '"snapshots":[{"snapshot-id":1}'], ids=["log", "snapshots"]
 )

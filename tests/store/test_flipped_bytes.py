@@ -56,6 +56,7 @@ def is_noticed(store: CheckpointStore, key: str) -> bool:
     return result.valid == (key == POINTER)
 
 
+@pytest.mark.slow
 def test_I7_every_byte_of_a_store_is_verified(contents: dict[str, bytes]) -> None:
     blobs, store = reopened(contents)
     assert store.recover_latest_validated().chosen_id == 3
