@@ -260,7 +260,7 @@ def test_a_changed_window_or_delay_goes_on_and_its_effect_is_said() -> None:
 def test_a_watermark_that_moves_past_an_operator_is_told() -> None:
     plan = plan_upgrade(structure({"once": [ONCE, MARK]}), structure({"once": [MARK, ONCE]}))
     assert plan.origins == {0: 0}
-    assert "is now above the deduplication" in why(plan, "once")
+    assert "is no longer below the deduplication" in why(plan, "once")
 
 
 def test_the_wording_of_another_spark_changes_nothing_by_itself() -> None:

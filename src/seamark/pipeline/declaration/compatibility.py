@@ -255,7 +255,11 @@ def compare_structures(
     changes += _unrecorded(before, after)
     impossible = _impossible(before, after)
     if not (impossible or lost or parsed) and _only_added_sinks(before.topology, after.topology):
-        serious = [change for change in computed if same_spark or change.is_certain]
+        serious = [
+            change
+            for change in computed
+            if (same_spark or change.is_certain) and not change.is_only_told
+        ]
         if not serious:
             return CompatibilityCheck(Compatibility.GOES_ON, changes)
     if impossible:

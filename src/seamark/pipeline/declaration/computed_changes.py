@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
+from seamark.spark.plans.computation import COMPUTATION, WATERMARKS, watermark_text
 from seamark.spark.plans.equal_operators import INPUT, OUTPUT, TOLD_APART
+from seamark.spark.plans.expression_digests import differ
 from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS, kept_functions
 from seamark.spark.plans.time_windows import window_text
 
@@ -28,9 +31,11 @@ _BY_NAME: Final = frozenset({DETAILS, "inputs"})
 _UNSHOWN: Final = (
     _BY_NAME
     | {"hidden texts", "returned types", "types", "united", "whole filter"}
-    | {ORDER, STATE_COLUMNS}
+    | {COMPUTATION, ORDER, STATE_COLUMNS, WATERMARKS}
 )
 """Parts that follow from the declaration, and are of use only where they differ."""
+_COMPARED_APART: Final = frozenset({"operator", "state", COMPUTATION, ORDER, WATERMARKS})
+"""Parts that are compared by themselves, or with those of other operators."""
 _SINCE: Final = (
     frozenset(
         {"expanded", "fields", "filter", "function", "grouping sets", "hidden texts", "lookups"}
@@ -63,7 +68,12 @@ class ComputedChange:
     @property
     def is_harmless(self) -> bool:
         """Whether state of the old computation can be gone on with by the new one."""
-        return self.part in WINDOW_PARTS or self.part == "rows"
+        return self.part in WINDOW_PARTS or self.part == "rows" or self.is_only_told
+
+    @property
+    def is_only_told(self) -> bool:
+        """Whether it refuses nothing: what is in the state stays what it is, or may well do so."""
+        return self.part in (COMPUTATION, WATERMARKS)
 
 
 def computed_changes(old: Computes, new: Computes) -> list[ComputedChange]:
@@ -73,13 +83,12 @@ def computed_changes(old: Computes, new: Computes) -> list[ComputedChange]:
         before, after = old.get(output, ()), new.get(output, ())
         parts: list[ComputedChange] = []
         pairs: Iterable[tuple[Operator, Operator]] = zip(before, after, strict=True)
-        if _kinds(before) != _kinds(after):
+        if _kinds(before) != _kinds(after) or Counter(_delays(before)) == Counter(_delays(after)):
             # another operator with state is reported where the topology is compared
-            parts, pairs = [*_watermarks(before, after)], _pairs_with_state(before, after)
+            parts = [*_watermarks(before, after)]
+            pairs = chain(_pairs_with_state(before, after), _pairs_of_watermarks(before, after))
         parts += [change for one, other in pairs for change in operator_changes(one, other)]
-        changes += [
-            ComputedChange(f"output {output!r}: {part.text}", part.is_certain) for part in parts
-        ]
+        changes += [replace(part, text=f"output {output!r}: {part.text}") for part in parts]
     return changes
 
 
@@ -181,14 +190,32 @@ def _pairs_with_state(
 
 def _watermarks(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[ComputedChange]:
     """Watermarks that came, went, or have moved past an operator."""
-    before, after = _delays(old), _delays(new)
-    for delay in (d for d in before if d not in after):
+    before, after = Counter(_delays(old)), Counter(_delays(new))
+    for delay in (delay for delay in before if delay not in after):
         yield ComputedChange(f"watermark {delay} was removed", is_certain=True)
-    for delay in (d for d in after if d not in before):
+    for delay in (delay for delay in after if delay not in before):
         yield ComputedChange(f"watermark {delay} was added", is_certain=True)
     for delay, kind, way in moved_watermarks(old, new):
-        text = f"watermark {delay} has moved: it is now {way} the {kind}"
+        text = f"watermark {delay} has moved: it is {way} the {kind}"
         yield ComputedChange(text, is_certain=True)
+    for delay in (delay for delay in before if before[delay] != after.get(delay, before[delay])):
+        # of other rows that are read as well: what is late may be other rows, the state is the same
+        text = f"watermark {delay}: declared {before[delay]} → {after[delay]} times"
+        yield ComputedChange(text, is_certain=True, part=WATERMARKS)
+
+
+def _pairs_of_watermarks(
+    old: Sequence[Operator], new: Sequence[Operator]
+) -> Iterator[tuple[Operator, Operator]]:
+    """The watermarks that both have, in whatever order."""
+    for delay in dict.fromkeys(_delays(old)):
+        yield from zip(
+            *(
+                sorted((o for o in _marks(each) if watermark_text(o) == delay), key=repr)
+                for each in (old, new)
+            ),
+            strict=False,
+        )
 
 
 def moved_watermarks(
@@ -196,42 +223,66 @@ def moved_watermarks(
 ) -> Iterator[tuple[str, str, str]]:
     """Watermarks that have changed places with an operator with state: which it is, and how now.
 
-    An operator above a watermark drops late rows and forgets; one below does neither.
+    An operator above a watermark drops late rows and forgets; another one does neither.
     """
     stayed = {*_delays(old)} & {*_delays(new)}
-    if _kinds(_with_state(old)) != _kinds(_with_state(new)):
-        return
-    for (kind, before), (_, after) in zip(_delays_after(old), _delays_after(new), strict=True):
+    pairs = list(_pairs_with_state(old, new))
+    were, are = _delays_below(old, pairs, 0), _delays_below(new, pairs, 1)
+    for (operator, _), before, after in zip(pairs, were, are, strict=True):
+        kind = str(operator.get("operator"))
         for delay in sorted((before ^ after) & stayed):
-            yield delay, kind, "above" if delay in before else "below"
+            yield delay, kind, "now below" if delay in after else "no longer below"
 
 
-def _delays_after(operators: Sequence[Operator]) -> list[tuple[str, set[str]]]:
-    """Each operator with state, and the watermarks that come after it: those below, and beside."""
+def _delays_below(
+    operators: Sequence[Operator], pairs: Sequence[tuple[Operator, Operator]], side: int
+) -> list[set[str]]:
+    """The watermarks below each operator with state.
+
+    Where an earlier Seamark has not recorded them for one of both: all that come after it.
+    """
+    numbers = [n for n, one in enumerate(operators) if one.get("operator") != "watermark"]
+    is_told = all(WATERMARKS in one and WATERMARKS in other for one, other in pairs)
     return [
-        (str(operator.get("operator")), {*_delays(operators[number:])})
-        for number, operator in enumerate(operators)
-        if operator.get("operator") != "watermark"
+        {*(pair[side][WATERMARKS] if is_told else _delays(operators[number:]))}
+        for number, pair in zip(numbers, pairs, strict=False)
     ]
 
 
+def _marks(operators: Sequence[Operator]) -> list[Operator]:
+    return [operator for operator in operators if operator.get("operator") == "watermark"]
+
+
 def _delays(operators: Sequence[Operator]) -> list[str]:
-    marks = (o for o in operators if o.get("operator") == "watermark")
-    return [f"of {mark.get('of')}, {mark.get('delay')}" for mark in marks]
+    return [watermark_text(mark) for mark in _marks(operators)]
 
 
 def operator_changes(old: Operator, new: Operator) -> list[ComputedChange]:
     """Each difference in what two operators of one kind compute."""
     changes = list(_operator_changes(old, new))
+    if not changes and COMPUTATION in old and COMPUTATION in new:
+        return _without_words(old, new)
     if any(change.part not in (DETAILS, FUNCTIONS) for change in changes):
         # details say in which order what is: they differ wherever that does
         return [change for change in changes if change.part != DETAILS]
     return changes
 
 
+def _without_words(old: Operator, new: Operator) -> list[ComputedChange]:
+    """What differs in an operator that reads the same in words, if anything does."""
+    if not differ(str(old[COMPUTATION]), str(new[COMPUTATION])):
+        return []
+    text = (
+        f"something in what the {old.get('operator')} computes is not as it was, and has no words "
+        "here: look for an option, or for a setting of the session (as spark.sql.ansi.enabled), "
+        "that has changed"
+    )
+    return [ComputedChange(text, is_certain=False, part=COMPUTATION)]
+
+
 def _operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
     kind = str(old.get("operator"))
-    for part in sorted((old.keys() | new.keys()) - {"operator", "state", ORDER}):
+    for part in sorted((old.keys() | new.keys()) - _COMPARED_APART):
         before, after = old.get(part), new.get(part)
         if part == FUNCTIONS and ORDER in old and ORDER in new:
             before, after = kept_functions(old), kept_functions(new)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from seamark.pipeline.declaration.aggregate_columns import FunctionsChange, functions_change
 from seamark.pipeline.declaration.computed_changes import (
@@ -22,11 +22,16 @@ from seamark.pipeline.declaration.computed_changes import (
     operator_changes,
     sources_change,
 )
+from seamark.spark.plans.computation import COMPUTATION, WATERMARKS
 from seamark.spark.plans.equal_operators import INPUT, TOLD_APART
 from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS
 
 Structure = Mapping[str, Any]
 What = Literal["pipeline", "source", "operator", "watermark", "sink"]
+
+
+NOT_MATCHED: Final = frozenset({COMPUTATION, WATERMARKS})
+"""Parts by which no operator is known: they are told, and refuse nothing here."""
 
 
 class Fate(StrEnum):
@@ -287,7 +292,7 @@ class OperatorMatching:
             d.computes.get(b, ()) for d, b in ((self._before, old), (self._after, new))
         )
         for delay, kind, way in moved_watermarks(before, after):
-            why = f"{delay} is now {way} the {kind}, whose state goes on as it is"
+            why = f"{delay} is {way} the {kind}, whose state goes on as it is"
             yield UpgradeRow("watermark", new, Fate.CARRIED, why)
 
 
@@ -325,7 +330,7 @@ def _equal_pairs(
     found: dict[int, DescribedOperator] = {}
     for after in has:
         before = [operator for operator in had if _computes_same(operator, after)]
-        equal = [operator for operator in has if operator.details == after.details]
+        equal = [operator for operator in has if _computes_same(operator, after)]
         if len(before) == len(equal):
             found[after.number] = before[equal.index(after)]
     return found
@@ -333,7 +338,10 @@ def _equal_pairs(
 
 def _computes_same(old: DescribedOperator, new: DescribedOperator) -> bool:
     """Whether the descriptions are equal, apart from what one of them does not tell."""
-    before, after = dict(old.details), dict(new.details)
+    before, after = (
+        {part: value for part, value in one.details.items() if part not in NOT_MATCHED}
+        for one in (old, new)
+    )
     for part in (ORDER, STATE_COLUMNS):
         if not (part in before and part in after):
             before.pop(part, None)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from seamark.spark.plans.definitions import MOST, Definitions, Text, shortened
 from seamark.spark.plans.equal_operators import Place, tell_equal_apart
+from seamark.spark.plans.expression_digests import ExpressionDigests
 from seamark.spark.plans.function_order import (
     FUNCTIONS,
     ORDER,
@@ -27,7 +28,7 @@ from seamark.spark.plans.function_order import (
     state_order,
 )
 from seamark.spark.plans.hidden_parameters import asked
-from seamark.spark.plans.join_filters import nodes_with_filters
+from seamark.spark.plans.join_filters import Filters, nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
 from seamark.spark.plans.read_types import keeps_columns
 from seamark.spark.plans.time_windows import span
@@ -35,6 +36,11 @@ from seamark.spark.plans.trees import class_name, each
 
 FORM: Final = 1
 """The version of these texts. Texts of another form are not compared."""
+
+WATERMARKS: Final = "watermarks"
+"""The part of an operator with state that says which watermarks are below it."""
+COMPUTATION: Final = "computation"
+"""The part with digests of all that the operator's expressions hold."""
 
 Operator = dict[str, Any]
 _PASSES_ON: Final = frozenset({"Filter", "SubqueryAlias", "EventTimeWatermark", "Join"})
@@ -63,20 +69,20 @@ def operators_of(
     columns: dict[int, frozenset[int]] = {}
     decided_by = (filters for _, filters in nodes_with_filters(plan, definitions))
     nodes = zip(nodes_with_read_columns(plan), decided_by, strict=True)
-    for number, ((node, read), filters) in enumerate(nodes):
+    depths: list[int] = []
+    watermarks: dict[int, str] = {}
+    for number, ((node, read, depth), filters) in enumerate(nodes):
         definitions.begin()
+        depths.append(depth)
         if class_name(node) == "EventTimeWatermark":
             operators.append({**_watermark(node, definitions), **definitions.hidden()})
+            watermarks[number] = watermark_text(operators[-1])
         elif (kind := stateful_kind(node)) is not None:
             parts = _parts(node, read, definitions, function_places)
             operators.append({"operator": kind, **parts, **definitions.hidden()})
             if class_name(node) == "Join":
-                if join_columns is not None:
-                    kept = _columns_read(node, read & join_columns, definitions)
-                    operators[-1][STATE_COLUMNS] = kept
-                operators[-1]["filter"] = shortened(filters.texts or "none")
-                if filters.whole:
-                    operators[-1]["whole filter"] = shortened(filters.whole)
+                kept = read & join_columns if join_columns is not None else None
+                operators[-1] |= _decided_above(node, kept, filters, definitions)
             places.append(Place(number, node, operators[-1]))
             columns[number] = read
     several = _tell_apart(places, definitions)
@@ -96,7 +102,57 @@ def operators_of(
         return key
 
     tell_equal_apart(plan, several, alone, name_of, table_of)
+    digests = ExpressionDigests(plan, name_of)
+    for number, node, operator in places:  # after the others, which look at what is equal in them
+        operator[WATERMARKS] = _below(number, depths, watermarks)
+        whole = [digests.of(*part) for part in _computed(node, columns[number])]
+        if whole and all(whole):
+            operator[COMPUTATION] = " ".join(whole)
     return operators
+
+
+def _below(number: int, depths: list[int], texts: Mapping[int, str]) -> list[str]:
+    """The texts of the nodes below one, by the depths of all nodes, parents first."""
+    after = range(number + 1, len(depths))
+    end = next((n for n in after if depths[n] <= depths[number]), len(depths))
+    return sorted(text for n, text in texts.items() if number < n < end)
+
+
+def _computed(node: Any, read: frozenset[int]) -> Iterator[tuple[list[Any], Any]]:
+    """The expressions that an operator with state is made of, with the plans that they are over."""
+    kind = class_name(node)
+    if kind == "Join":
+        condition = node.condition()
+        yield [condition.get()] if condition.isDefined() else [], node
+        for side in each(node.children()):
+            yield [column for column in each(side.output()) if _id(column) in read], side
+    elif kind != "GlobalLimit":
+        keys, below = _keys(node)
+        yield keys, below
+    if kind == "Aggregate":
+        results = [e for e in each(node.aggregateExpressions()) if _id(e) in read]
+        yield [function for e in results for function in aggregate_functions(e)], below
+
+
+def _keys(node: Any) -> tuple[list[Any], Any]:
+    """The keys of an operator with state, and the plan whose columns they are made of."""
+    kind = class_name(node)
+    below = node.children().head()
+    if kind == "Aggregate":
+        return list(each(node.groupingExpressions())), below
+    if kind.startswith("Deduplicate"):
+        return list(each(node.keys())), below
+    if kind in ("Distinct", "Except"):
+        return list(each(below.output())), below
+    if (keys := asked(node, "groupingAttributes")) is None:
+        # transformWithState has its keys as the first columns of what it reads
+        keys = below.output().take(int(node.groupingAttributesLen()))
+    return list(each(keys)), below
+
+
+def watermark_text(watermark: Mapping[str, Any]) -> str:
+    """A watermark among the operators, in words."""
+    return f"of {watermark.get('of')}, {watermark.get('delay')}"
 
 
 def _tell_apart(places: list[Place], definitions: Definitions) -> list[Place]:
@@ -160,13 +216,10 @@ def _parts(
     kind = class_name(node)
     if kind == "Aggregate":
         return _aggregate(node, read, definitions, places)
-    if kind.startswith("Deduplicate"):
-        return _keyed(node.keys(), node.child(), definitions)
-    if kind == "Distinct":
-        return _keyed(node.child().output(), node.child(), definitions)
+    if kind == "Distinct" or kind.startswith("Deduplicate"):
+        return _keyed(node, definitions)
     if kind == "Except":
-        left = node.left()
-        return {"all": "yes" if node.isAll() else "no", **_keyed(left.output(), left, definitions)}
+        return {"all": "yes" if node.isAll() else "no", **_keyed(node, definitions)}
     if kind == "Join":
         return _join(node, read, definitions)
     if kind == "GlobalLimit":
@@ -174,11 +227,11 @@ def _parts(
     return _stateful_function(node, definitions)
 
 
-def _keyed(keys: Any, below: Any, definitions: Definitions) -> dict[str, Any]:
-    pairs = list(each(keys))
+def _keyed(node: Any, definitions: Definitions) -> dict[str, Any]:
+    keys, below = _keys(node)
     return {
-        "keys": _bounded([definitions.told(key, below) for key in pairs]),
-        "state": {"keys": _types(pairs)},
+        "keys": _bounded([definitions.told(key, below) for key in keys]),
+        "state": {"keys": _types(keys)},
     }
 
 
@@ -186,7 +239,7 @@ def _aggregate(
     node: Any, read: frozenset[int], definitions: Definitions, places: Places | None
 ) -> dict[str, Any]:
     """The keys and functions of an aggregation; Spark keeps no function that nobody reads."""
-    parts = _keyed(node.groupingExpressions(), node.child(), definitions)
+    parts = _keyed(node, definitions)
     functions: dict[str, str] = {}
     results: list[tuple[str, int]] = []
     objects: dict[str, None] = {}
@@ -230,6 +283,15 @@ def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str
     }
 
 
+def _decided_above(
+    join: Any, kept: frozenset[int] | None, filters: Filters, definitions: Definitions
+) -> dict[str, str]:
+    """What the rest of the plan makes of a join, and which of its columns it ``kept``, if known."""
+    parts = {} if kept is None else {STATE_COLUMNS: _columns_read(join, kept, definitions)}
+    parts["filter"] = shortened(filters.texts or "none")
+    return parts | ({"whole filter": shortened(filters.whole)} if filters.whole else {})
+
+
 def _columns_read(node: Any, read: frozenset[int], definitions: Definitions) -> str:
     """The columns of each side of a join that are among those that somebody reads."""
     sides = [
@@ -245,12 +307,8 @@ def _columns_read(node: Any, read: frozenset[int], definitions: Definitions) -> 
 
 def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:
     """applyInPandasWithState and transformWithState: what surrounds the function."""
-    below = node.children().head()
-    if (keys := asked(node, "groupingAttributes")) is None:
-        # transformWithState has its keys as the first columns of what it reads
-        keys = below.output().take(int(node.groupingAttributesLen()))
-    parts = _keyed(keys, below, definitions)
-    definitions.note_inputs([below])
+    parts = _keyed(node, definitions)
+    definitions.note_inputs([node.children().head()])
     if class_name(node) == "FlatMapGroupsInPandasWithState":
         parts["function"] = str(node.functionExpr().name())  # elsewhere it is a name of Spark's
     for name, member in (("timeout", "timeout"), ("time", "timeMode"), ("mode", "outputMode")):
@@ -273,16 +331,17 @@ def _bounded(texts: list[Text] | list[str]) -> list[Any]:
 
 
 def nodes_with_read_columns(
-    plan: Any, read: frozenset[int] | None = None
-) -> Iterator[tuple[Any, frozenset[int]]]:
-    """A plan and everything below it, parents first, each with the ids of the columns read of it.
+    plan: Any, read: frozenset[int] | None = None, depth: int = 0
+) -> Iterator[tuple[Any, frozenset[int], int]]:
+    """A plan and everything below it, parents first, each with the ids of the columns read of it,
+    and how deep it is.
 
     The columns that a node reads itself, in its condition, are among those of its children.
     """
     read = _ids(plan.output()) if read is None else read
-    yield plan, read
+    yield plan, read, depth
     for child in each(plan.children()):
-        yield from nodes_with_read_columns(child, _read_of_child(plan, child, read))
+        yield from nodes_with_read_columns(child, _read_of_child(plan, child, read), depth + 1)
 
 
 def _read_of_child(node: Any, child: Any, read: frozenset[int]) -> frozenset[int]:
