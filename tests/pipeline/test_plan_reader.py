@@ -12,7 +12,8 @@ from pyspark.sql import functions as f
 from seamark import Pipeline
 from seamark.errors import RefusedError, SeamarkError
 from seamark.sinks import FileSink
-from seamark.spark.plans import plan_reader
+from seamark.spark.java_classes import class_if_any
+from seamark.spark.plans import expression_digests, plan_reader
 from seamark.spark.plans.executed_plan import EXCHANGE_REUSE, WATERMARK, PlanNode
 from seamark.spark.plans.plan_reader import (
     Eviction,
@@ -135,10 +136,11 @@ def test_where_the_class_cannot_be_compiled_plans_are_checked_all_the_same(
     other.mkdir()
     (other / "__init__.py").touch()
     (other / "PlanReader.java").write_text("no Java at all")
+    (other / "ExpressionDigest.java").write_text("nor here")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(plan_reader, "_HERE", other.name)
-    assert plan_reader._compile(gateway, state_writer(gateway.jvm)) is None
-    monkeypatch.setitem(plan_reader._compiled, gateway, None)
+    for module, name in ((plan_reader, "PlanReader"), (expression_digests, "ExpressionDigest")):
+        monkeypatch.setattr(module, "_HERE", other.name)
+        assert class_if_any(gateway, other.name, name, spark._jsparkSession) is None
 
     p = Pipeline("walked", tmp_path / "store")
     p.sink("a", bars_of(p, spark, folder), FileSink(tmp_path / "a"))

@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JError
+
+from seamark._common.logs import logger_named
+
+log = logger_named("seamark.pipeline")
 
 
 @dataclass(frozen=True)
@@ -51,3 +58,25 @@ def compile_class(gateway: Any, package: str, name: str, loader: Any) -> Compile
     [full_name] = [each for each in names if each.rpartition(".")[2] == name]
     loaded = compiler.getClassLoader().loadClass(full_name)
     return CompiledClass(source, gateway, compiler, loaded)
+
+
+_classes: Final[WeakKeyDictionary[Any, dict[tuple[str, str], CompiledClass | None]]] = (
+    WeakKeyDictionary()
+)
+"""By the connection to a JVM: what was compiled there; None where that failed."""
+
+
+def class_if_any(gateway: Any, package: str, name: str, beside: Any) -> CompiledClass | None:
+    """The same, compiled once in a JVM; None where it cannot be, for work that can do without it.
+
+    It sees what the class loader of an object of Spark's, ``beside``, sees.
+    """
+    known = _classes.setdefault(gateway, {})
+    if (package, name) not in known:
+        try:
+            loader = beside.getClass().getClassLoader()
+            known[package, name] = compile_class(gateway, package, name, loader)
+        except (Py4JError, TypeError) as error:  # a class that is not there is a package to py4j
+            log.info("%s is not used: %s", name, str(error).partition("\n")[0])
+            known[package, name] = None
+    return known[package, name]

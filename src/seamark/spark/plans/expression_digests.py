@@ -10,20 +10,17 @@ Tests: ``tests/spark/test_expression_digests.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 
 from seamark._common.logs import logger_named
-from seamark.spark.java_classes import compile_class
+from seamark.spark.java_classes import class_if_any
 from seamark.spark.plans.trees import each
 
 log = logger_named("seamark.pipeline")
 
-_HERE = __package__ or ""
-_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""By the connection to a JVM: what was compiled there; None where that failed."""
+_HERE: Final = __package__ or ""
 
 
 class ExpressionDigests:
@@ -34,13 +31,12 @@ class ExpressionDigests:
         from pyspark import SparkContext
 
         context: Any = SparkContext._active_spark_context
-        self._version = ""
-        self._digest = None
-        if context is None or (compiled := _class_in(context._gateway)) is None:
-            return
+        compiled = class_if_any(context._gateway, _HERE, "ExpressionDigest", plan)
         self._version = str(context.version)
-        leaves = [name_of(leaf) for leaf in each(plan.collectLeaves())]
-        self._digest = compiled.new(plan, context._jvm.java.util.ArrayList(leaves))
+        self._digest = None
+        if compiled is not None:
+            leaves = [name_of(leaf) for leaf in each(plan.collectLeaves())]
+            self._digest = compiled.new(plan, context._jvm.java.util.ArrayList(leaves))
 
     def of(self, expressions: Sequence[Any], below: Any) -> str:
         """One for all expressions over the columns of the plan ``below``, in whatever order.
@@ -60,14 +56,3 @@ class ExpressionDigests:
 def differ(old: str, new: str) -> bool:
     """Whether digests differ that can be compared, because one Spark has made them. Pure."""
     return old != new and old.partition(":")[0] == new.partition(":")[0]
-
-
-def _class_in(gateway: Any) -> Any:
-    if gateway not in _compiled:
-        try:
-            loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-            _compiled[gateway] = compile_class(gateway, _HERE, "ExpressionDigest", loader)
-        except (Py4JError, TypeError) as error:  # a class that is not there is a package to py4j
-            log.info("expressions have no digest: %s", str(error).partition("\n")[0])
-            _compiled[gateway] = None
-    return _compiled[gateway]

@@ -13,17 +13,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from seamark._common.logs import logger_named
 from seamark.errors import SeamarkError
-from seamark.spark.java_classes import compile_class
+from seamark.spark.java_classes import class_if_any
 from seamark.spark.plans.executed_plan import WATERMARK, PlanNode
 from seamark.spark.plans.trees import each
-
-log = logger_named("seamark.pipeline")
 
 _HIDDEN: Final[Mapping[str, Callable[[Any], Any]]] = {
     "ReusedExchangeExec": lambda node: node.child(),
@@ -40,9 +36,6 @@ _PACKAGE: Final = "org.apache.spark.sql.execution.streaming"
 _LINE: Final = re.compile(r"(\d+) (-|\d+) (\S+) (.*)")
 _EVICTION: Final = re.compile(r"(\d+) (None|Some\((-?\d+)\)) (.*)")
 _MARK: Final = re.compile(r"([0-9a-f-]{36}) -> (?:Some\()?(-?\d+)")
-
-_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""By the connection to a JVM: what was compiled there; None where that failed."""
 
 
 class PlanReader(ABC):
@@ -76,10 +69,10 @@ class Eviction(NamedTuple):
 def plan_reader(gateway: Any, execution: Any) -> PlanReader:
     """The fastest way to read the plans of a query."""
     writer = state_writer(gateway.jvm)
-    if gateway not in _compiled:
-        _compiled[gateway] = _compile(gateway, writer)
-    compiled = _compiled[gateway]
-    return WalkingReader(execution, writer) if compiled is None else InOneCall(compiled, execution)
+    compiled = class_if_any(gateway, _HERE, "PlanReader", execution)
+    if compiled is None:
+        return WalkingReader(execution, writer)
+    return InOneCall(compiled.new(writer), execution)
 
 
 def state_writer(jvm: Any) -> Any:
@@ -89,16 +82,6 @@ def state_writer(jvm: Any) -> Any:
         return for_name(f"{_PACKAGE}.operators.stateful.StateStoreWriter")
     except Py4JJavaError:  # before Spark 4.1
         return for_name(f"{_PACKAGE}.StateStoreWriter")
-
-
-def _compile(gateway: Any, writer: Any) -> Any:
-    """An object of the Java class; None where there is no compiler or it finds Spark different."""
-    try:
-        compiled = compile_class(gateway, _HERE, "PlanReader", writer.getClassLoader())
-        return compiled.new(writer)
-    except (Py4JError, TypeError) as error:  # a class that is not there is a package to py4j
-        log.info("plans are read step by step: %s", str(error).partition("\n")[0])
-        return None
 
 
 class InOneCall(PlanReader):
