@@ -289,6 +289,7 @@ OF_A_MOMENT: list[Read] = [
     chosen_for_a_fork,
     forked,
     partial(copied, None),
+    partial(copied, "latest"),
     restored_newest,
     state_looked_into,
     on_the_page,
@@ -301,7 +302,6 @@ OF_ONE: list[Read] = [
     restored,
     planned_rollback,
     partial(verified, str(WANTED)),
-    partial(copied, "latest"),
 ]
 """Their answer may also be that the checkpoint is gone, or was given up by a rollback."""
 OF_MANY: list[Read] = [audited, compared, listed_and_verified, bisected, replayable, listed]

@@ -374,6 +374,27 @@ def test_a_source_that_is_pruned_meanwhile_gives_what_is_left(target: Checkpoint
 
 
 @pytest.mark.parametrize("kind", ["object", "locked"])
+def test_a_copy_is_repeated_while_its_source_is_pruned(kind: Kind) -> None:
+    for at in range(1, 200):
+        place, target = Place(kind), in_memory()
+        source = place.store()
+        source.claim()
+        for checkpoint_id in range(1, 4):
+            save(source, checkpoint_id)
+        copy_checkpoints(source, target)
+        save(source, 4)
+        seat = place.seat()
+        seat.arm(at, partial(source.prune, 1))
+        found = outcomes(copy_checkpoints(place.store(seat), target))
+        if seat.disarm():
+            assert at > 5, "it was hardly ever pruned"
+            return
+        assert found[4] == "copied", at
+        assert problems(target, target.list_ids()) == [], at
+    raise AssertionError("it never came to an end")
+
+
+@pytest.mark.parametrize("kind", ["object", "locked"])
 def test_a_target_that_is_pruned_meanwhile_is_not_called_damaged(kind: Kind) -> None:
     pruned = 0
     for at in range(1, 200):

@@ -11,13 +11,14 @@ from seamark.cli.commands import PLACE, Command, named_values, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
 from seamark.cli.store_argument import opened_store
-from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError, RefusedError
 from seamark.reports.named_checkpoints import resolve_id
 from seamark.reports.places import local_path
 from seamark.store import CheckpointStore, open_store
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints, take_over_target
+from seamark.store.owner import Standing, standing
 
 
 @click.command("copy", cls=Command)
@@ -66,12 +67,19 @@ def command(
 def _copied(
     source: CheckpointStore, target: CheckpointStore, checkpoint: str | None, *, pins: bool
 ) -> tuple[CopyPlan, list[CopyResult]]:
-    """:class:`Overtaken` when the newest is pruned before it is copied: there are newer ones."""
+    """:class:`Overtaken` when the newest is pruned or given up before it is copied.
+
+    Then another one is the newest.
+    """
     checkpoint_id = resolve_id(source, checkpoint) if checkpoint is not None else None
     try:
         plan = plan_copy(source, target, checkpoint_id, pins=pins)
     except CheckpointNotFoundError:
         if checkpoint != "latest":
+            raise
+        raise Overtaken from None
+    except RefusedError:
+        if checkpoint != "latest" or not _is_given_up(source, checkpoint_id):
             raise
         raise Overtaken from None
     with progress_bar("copying", plan.size, of_bytes=True) as advance:
@@ -81,6 +89,10 @@ def _copied(
     if checkpoint_id is not None:
         _require(checkpoint_id, results, source)
     return plan, results
+
+
+def _is_given_up(source: CheckpointStore, checkpoint_id: int | None) -> bool:
+    return standing(source.owner(), checkpoint_id or 0) is Standing.SUPERSEDED
 
 
 def open_target(url: str, options: dict[str, str]) -> CheckpointStore:

@@ -118,8 +118,12 @@ def refuse_other_history(
     target: Owner,
     items: Mapping[int, CopyItem],
     there: Mapping[int, TargetCheckpoint],
+    gone: Collection[int] = (),
 ) -> None:
-    """:class:`RefusedError` when the target is not empty and not an earlier copy of the source."""
+    """:class:`RefusedError` when the target is not empty and not an earlier copy of the source.
+
+    ``gone`` are ids that the source had when it was listed, and has pruned since.
+    """
     if source.pipeline and target.pipeline and source.pipeline != target.pipeline:
         raise RefusedError(
             f"the target belongs to the pipeline {target.pipeline!r}, not {source.pipeline!r}",
@@ -148,7 +152,9 @@ def refuse_other_history(
                     f"the target has another checkpoint {checkpoint_id} than the source",
                     hint=NEW_STORE,
                 )
-        elif checkpoint_id > source.prune_boundary or (own is not None and checkpoint_id >= own):
+            continue
+        is_pruned = checkpoint_id <= source.prune_boundary or checkpoint_id in gone
+        if not is_pruned or (own is not None and checkpoint_id >= own):
             raise RefusedError(
                 f"the target has checkpoint {checkpoint_id}, which is not of the source",
                 hint=f"Has a pipeline been run on it? {NEW_STORE}",

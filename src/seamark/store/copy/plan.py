@@ -99,7 +99,9 @@ def plan_copy(
     there_owner, alive = writer_of(target)
     if alive is not False and not take_over:
         raise _in_use(target, there_owner)
-    owner, known, unusable = until_settled(partial(_readable, source, checkpoint_id), source.url)
+    owner, known, unusable, gone = until_settled(
+        partial(_readable, source, checkpoint_id), source.url
+    )
     if checkpoint_id is None:
         chosen = [i for i in known if standing(owner, i) is Standing.CURRENT]
         chosen = [i for i in chosen if standing(there_owner, i) is not Standing.PRUNED]
@@ -108,7 +110,7 @@ def plan_copy(
         unusable = []
     items = {i: known[i] for i in with_chains(chosen, known)}
     there = _target_contents(target, there_owner)
-    refuse_other_history(owner, there_owner, known, there)
+    refuse_other_history(owner, there_owner, known, there, gone)
     refuse_other_objects(items.values(), there)
     _refuse_damaged(target, items, there)
     arriving = [i for i in items if must_write(items[i], there.get(i))]
@@ -213,8 +215,9 @@ def _in_use(target: CheckpointStore, owner: Owner) -> FencedError:
 
 def _readable(
     source: CheckpointStore, required_id: int | None
-) -> tuple[Owner, dict[int, CopyItem], list[CopyResult]]:
-    """The owner of the source, its checkpoints by id, and those that cannot be read.
+) -> tuple[Owner, dict[int, CopyItem], list[CopyResult], set[int]]:
+    """The owner of the source, its checkpoints by id, those that cannot be read, and those that
+    were pruned after they had been listed.
 
     :class:`Overtaken` when the newest checkpoint or the required one was pruned in the meantime,
     or the source was claimed or rolled back.
@@ -250,7 +253,7 @@ def _readable(
         raise_if_overtaken(parts.manifests, parts.ownership, owner, listed)
     known = {*items, *(result.checkpoint_id for result in unusable)}
     raise_if_missed(known, (item.parent_id for item in items.values()), source.load_by_id)
-    return owner, items, unusable
+    return owner, items, unusable, gone
 
 
 def _is_whole(required_id: int, items: dict[int, CopyItem]) -> bool:
