@@ -336,6 +336,30 @@ def test_a_file_that_vanishes_between_listing_and_reading_is_no_damage(tmp_path:
     assert inspect(Purged(tmp_path), pause=0).findings == []
 
 
+def test_a_source_log_that_is_compacted_and_purged_in_each_batch_is_no_damage(
+    tmp_path: Path,
+) -> None:
+    class Compacting(LocalDirectory):
+        """The query runs a batch after each listing, which removes the entry before."""
+
+        batch = 3
+
+        def listing(self) -> dict[str, FileEntry]:
+            found = super().listing()
+            self.batch += 1
+            lines = [source_entry(n).split("\n")[1] for n in range(self.batch + 1)]
+            write(tmp_path, f"sources/0/{self.batch}.compact", "\n".join(["v1", *lines]))
+            write(tmp_path, f"offsets/{self.batch}", offsets(self.batch))
+            write(tmp_path, f"commits/{self.batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+            for path in found:
+                if path.startswith("sources/"):
+                    (tmp_path / path).unlink()
+            return found
+
+    make_logs(tmp_path, 4)
+    assert inspect(Compacting(tmp_path), pause=0).findings == []
+
+
 def test_nothing_is_found_in_a_directory_that_grows_and_is_purged_meanwhile(tmp_path: Path) -> None:
     growing = GrowingDirectory(tmp_path).run_batches(5)
     with growing.running():

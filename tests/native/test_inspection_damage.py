@@ -213,7 +213,7 @@ DAMAGED: list[tuple[Make, Make, Code, Severity, str, SparkAction]] = [
     ),
     (make_hdfs, remove("state/0/1"), Code.STATE_MISSING, D, "state/0/1", FAIL),
     (_make_two_operators, remove("state/0"), Code.STATE_MISSING, D, "state/0", FAIL),
-    (_make_two_sources, remove("sources/0"), Code.SOURCE_LOG_MISSING, D, "sources", FAIL),
+    (_make_two_sources, remove("sources/0"), Code.SOURCE_LOG_MISSING, D, "offsets/7", FAIL),
     (_make_two_sources, drop("sources/1/7"), Code.SOURCE_LOG_MISSING, D, "sources/1/7", FAIL),
     (
         make_hdfs,

@@ -19,14 +19,14 @@ from seamark import open_store
 from seamark.capture import batches, plans
 from seamark.capture.checkpoint_contents import Sizes
 from seamark.capture.movers import LARGE
-from seamark.capture.plans import possible_lines
+from seamark.capture.plans import entry_beyond, possible_lines
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree, open_directory
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.snapshot import Snapshot, take_snapshot
-from seamark.spark.batch_log import log_offset
+from seamark.spark.batch_log import log_offset, parse_offsets
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.support.servers import ObjectServer
@@ -202,6 +202,42 @@ def test_a_planned_batch_goes_along_and_is_replayed_first(tmp_path: Path) -> Non
     assert sorted(anew.source_entries()) == [f"sources/0/{n}" for n in range(3)]
 
 
+class GoingOn(LocalDirectory):
+    """A query without state that runs or plans a batch while its directory is listed."""
+
+    def __init__(self, root: Path, *, commits: bool) -> None:
+        super().__init__(root)
+        self._commits = commits
+        self._listed = 0
+
+    def listing(self) -> dict[str, FileEntry]:
+        before, self._listed = super().listing(), self._listed + 1
+        if self._listed > 1:
+            return before
+        self.copy.write("sources/0/3", source_entry(3).encode())
+        self.copy.write("offsets/3", offsets_text('{"logOffset":3}').encode())
+        if not self._commits:
+            return before
+        self.copy.write("commits/3", b'v1\n{"nextBatchWatermarkMs":0}')
+        logs = {path: at for path, at in super().listing().items() if path[0] in "oc"}
+        return before | logs  # the sources were listed first
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_batch_never_goes_along_without_the_entries_that_its_sources_noted_meanwhile(
+    tmp_path: Path, commits: bool
+) -> None:
+    copy = make_copy(tmp_path / "ck", 3)
+    shutil.rmtree(tmp_path / "ck" / "state")
+    with open_store(tmp_path / "store") as store:
+        taken = take_snapshot(GoingOn(tmp_path / "ck", commits=commits), store)
+    assert (taken.batch, taken.in_flight) == (3 if commits else 2, False)
+    back = restored(tmp_path, taken.checkpoint_id)
+    last = back.batches("offsets")[-1]
+    assert last == taken.batch
+    assert back.read_text(f"sources/0/{last}") == copy.read_text(f"sources/0/{last}")
+
+
 def test_a_restored_directory_has_no_file_noted_that_only_the_store_says_is_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +267,24 @@ def test_an_earlier_batch_is_taken_while_its_files_are_there_and_refused_when_no
     with pytest.raises(RefusedError, match="batch 77"):
         take(tmp_path, batch=77)
     assert take(tmp_path).batch == 5
+
+
+def test_a_query_that_keeps_the_logs_of_one_batch_is_not_called_damaged_while_it_runs_one(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path / "ck", 3)
+    copy.write("offsets/3", offsets_text('{"logOffset":3}').encode())
+    copy.write("sources/0/3", source_entry(3).encode())
+    for batch in (0, 1):
+        copy.remove(f"offsets/{batch}")
+        copy.remove(f"commits/{batch}")
+    with pytest.raises(RefusedError, match="together with the one before") as refused:
+        take(tmp_path)
+    assert "minBatchesToRetain" in str(refused.value.hint)
+    copy.write("commits/3", b'v1\n{"nextBatchWatermarkMs":0}')
+    for partition in (0, 1):
+        copy.write(f"state/0/{partition}/4.delta", state_of(partition, 4))
+    assert take(tmp_path).batch == 3
 
 
 def test_a_directory_with_a_hole_is_told_and_never_stored(tmp_path: Path) -> None:
@@ -564,6 +618,30 @@ class TestLines:
         possible = possible_lines([line(text) for text in lines], newest)
         for number, expected in found.items():
             assert possible[number] == set(map(line, expected))
+
+    @pytest.mark.parametrize(
+        ("lines", "newest", "beyond"),
+        [
+            (["3"], {"0": 3}, None),
+            (["4"], {"0": 3}, 4),
+            (["4"], {}, 4),
+            (["-"], {"0": 3}, None),
+            (["-"], {}, None),
+            (["2", "4"], {"0": 9, "1": 3}, 4),
+            (["4", "2"], {"0": 3, "1": 9}, 4),
+            (["2", "4", "2"], {"0": 3, "1": 9}, None),
+            (["x", "4"], {"0": None, "1": 3}, 4),
+            (["x", "4"], {"0": None, "1": 4}, None),
+            (["3"] * 13, {"0": 3}, None),
+            (["2"] * 12 + ["4"], {"0": 9, "1": 3}, None),  # of so many it is not known whose it is
+            (["2"] * 12 + ["4"], {"0": 3, "1": 3}, 4),
+        ],
+    )
+    def test_an_entry_that_no_log_has_is_noticed(
+        self, lines: list[str], newest: dict[str, int | None], beyond: int | None
+    ) -> None:
+        texts = [f'{{"logOffset":{text}}}' if text.isdigit() else text for text in lines]
+        assert entry_beyond(newest, parse_offsets(offsets_text(*texts))) == beyond
 
     def test_equal_lines_cost_no_more_than_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         looked_at = 0

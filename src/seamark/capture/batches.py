@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seamark.capture.movers import Contents
-from seamark.capture.plans import newest_entries, planned_after, read_up_to
+from seamark.capture.plans import entry_beyond, newest_entries, planned_after, read_up_to
 from seamark.checkpoint_dir.closures import StoreClosure, needs_of
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to
 from seamark.checkpoint_dir.files import CheckpointFiles
@@ -31,7 +31,7 @@ SWITCH_OFF: Final = (
 
 
 class SkippedBatch(MissingVersion):
-    """A batch was left out of the logs, as asynchronous progress tracking does."""
+    """The batch before is in no log: left out by asynchronous progress tracking, or removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +129,11 @@ def batch_at(files: CheckpointFiles, batch: int) -> BatchAt:
         if (before := files.read_text(f"commits/{batch - 1}")) is not None:
             logs[f"commits/{batch - 1}"] = before.encode()
     newest = newest_entries(files)
+    if (beyond := entry_beyond(newest, entry)) is not None:
+        raise MissingVersion(
+            f"batch {batch} stands at entry {beyond} of a source's log, which is not there",
+            where=f"{files.uri}/sources",
+        )
     logs |= source_entries(files, read_up_to(newest, entry))
     logs |= _descriptions(files, batch)
     needs = tuple(needs_of(files, batch))
@@ -195,6 +200,13 @@ def _previous_offsets(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
     try:
         return _offsets(files, batch - 1)
     except MissingVersion:
+        if files.batches("offsets") == [batch, batch + 1]:
+            raise SkippedBatch(
+                f"offsets/{batch - 1} was removed when batch {batch + 1} was planned",
+                where=files.uri,
+                hint="A query that keeps the logs of one batch has two of them only between "
+                "batches: try again, or set spark.sql.streaming.minBatchesToRetain to 2 or more.",
+            ) from None
         stateful = bool(files.operator_numbers())
         if not is_skipped(batch - 1, files.batches("commits"), stateful=stateful):
             raise
@@ -202,6 +214,7 @@ def _previous_offsets(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
         f"batch {batch - 1} is in neither log, as asynchronous progress tracking leaves out "
         "batches, and a restored query would not start without it",
         where=files.uri,
+        hint=SWITCH_OFF,
     )
 
 

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -63,7 +64,10 @@ def read_plan(files: CheckpointFiles, batch: int, first_lines: Sequence[int]) ->
 
 def planned_after(files: CheckpointFiles, batch: int, newest: Newest) -> Plan | None:
     """What the batch after this one was planned to read; None unless every part of it is known."""
-    return _read(files, batch + 1, lambda entry: read_up_to(newest, entry), require_all=True)
+    plan = _read(files, batch + 1, lambda entry: read_up_to(newest, entry), require_all=True)
+    if plan is not None and entry_beyond(newest, parse_offsets(plan.offsets)) is not None:
+        return None
+    return plan
 
 
 def _read(
@@ -153,9 +157,8 @@ def read_up_to(logs: Newest, entry: OffsetLogEntry) -> dict[str, int | None]:
             for folder, newest in logs.items()
         }
     positions_by_folder: dict[str, int | None] = {}
-    by_number = {int(folder): folder for folder in logs if _NUMBER.fullmatch(folder)}
-    newest_by_number = {number: logs[folder] for number, folder in by_number.items()}
-    possible = possible_lines(entry.lines, newest_by_number)
+    by_number = _by_number(logs)
+    possible = possible_lines(entry.lines, {n: logs[folder] for n, folder in by_number.items()})
     for number, folder in by_number.items():
         if logs[folder] is None:
             positions_by_folder[folder] = None
@@ -166,6 +169,30 @@ def read_up_to(logs: Newest, entry: OffsetLogEntry) -> dict[str, int | None]:
         # what is too much is read again with the next batch, what is too little is lost
         positions_by_folder[folder] = max(positions, default=logs[folder])
     return positions_by_folder
+
+
+def _by_number(logs: Newest) -> dict[int, str]:
+    return {int(folder): folder for folder in logs if _NUMBER.fullmatch(folder)}
+
+
+def entry_beyond(logs: Newest, entry: OffsetLogEntry) -> int | None:
+    """An entry of a source's log that a batch has read and none of the ``logs`` has, if any.
+
+    Spark writes an entry before the offsets that name it. So these were written after the logs had
+    been listed.
+    """
+    if entry.names:
+        return None  # whose a line is, is known: its entries are looked for by their numbers
+    needed = sorted({at for line in entry.lines if (at := log_offset(line)) is not None})[::-1]
+    reached = sorted((at for at in logs.values() if at is not None), reverse=True)
+    for at, newest in zip_longest(needed, reached, fillvalue=-1):
+        if at > newest:
+            return at
+    by_number = {number: logs[folder] for number, folder in _by_number(logs).items()}
+    if not needed or possible_lines(entry.lines, by_number):
+        return None
+    longer = {n: None if at is None else max(at, needed[0]) for n, at in by_number.items()}
+    return needed[0] if possible_lines(entry.lines, longer) else None
 
 
 def position_in(line: str) -> int | None:

@@ -17,7 +17,6 @@ from typing import Final
 
 from seamark._common.logs import logger_named
 from seamark.capture.batches import (
-    SWITCH_OFF,
     BatchAt,
     SkippedBatch,
     batch_at,
@@ -316,7 +315,7 @@ def _error_for(error: Exception, tree: Tree, asked: int | None, *, runs_on: bool
         return RefusedError(
             "no batch is in the logs together with the one before it, so nothing was stored",
             where=f"{tree.directory.url}: {what}",
-            hint=SWITCH_OFF,
+            hint=error.hint,
         )
     if asked is None and runs_on and not isinstance(error, _Changed):
         return RefusedError(

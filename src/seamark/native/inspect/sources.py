@@ -198,11 +198,12 @@ def source_findings(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
     problems = [*_missing(listing, logs, entry, files), *_log_problems(listing, entry, files)]
     yield from problems
     if not problems and not _fits(listing, entry, files):
+        batch = max(logs.entries)
         yield _damaged(
             Code.SOURCE_LOG_MISSING,
-            "sources",
-            f"the logs of the sources do not fit the offsets of batch {max(logs.entries)}: one of "
-            "them is not there, or cannot be read",
+            f"offsets/{batch}",  # of a query that runs on, a second look tells of another batch
+            f"the logs of the sources do not fit the offsets of batch {batch}: one of them is not "
+            "there, or cannot be read",
             "an error about a source's log",
         )
 
