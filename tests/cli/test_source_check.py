@@ -8,6 +8,7 @@ import pytest
 
 from seamark import ConnectorCheckpoint, open_store
 from seamark.cli.source_check import check_document, checked_sources
+from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.kafka.client import java_id, read_settings
 from seamark.spark.kafka.positions import Offsets, PartitionEnds, TopicFacts, Topics
@@ -15,10 +16,11 @@ from tests.cli.support.running import Cli
 from tests.support.processes import free_port
 
 LINE = '{"trades":{"0":120,"1":900}}'
+FILES = ConnectorCheckpoint({}, 1)
 
 
 def manifest(**extra: object) -> CheckpointManifest:
-    at = {"trades": ConnectorCheckpoint({}, 1, {"line": LINE}), "files": ConnectorCheckpoint({}, 1)}
+    at = {"trades": ConnectorCheckpoint({}, 1, {"line": LINE}), "files": FILES}
     return CheckpointManifest.new(7, epoch=5, source_offsets=at).with_extra(**extra)
 
 
@@ -39,6 +41,30 @@ def test_each_partition_has_its_numbers_and_a_lost_one_gives_the_exit_code() -> 
     assert (there["status"], there["lag"], there["retention_left_seconds"]) == ("ok", 100, 0)
     assert there["near_retention"]
     assert trades["topics"]["trades"]["id"] == "one"
+
+
+def test_a_source_that_cannot_be_asked_hides_nothing_about_the_others() -> None:
+    def table(name: str) -> None:
+        if name == "files":
+            raise DamageError("a list of the table cannot be read", where="/table")
+
+    found = manifest(source_ids={"trades": {"trades": "one"}})
+    document = check_document(found, "s3://bucket", checked_sources(found, kafka, table))
+    files, trades = document["sources"]
+    assert (files["checked"], files["exit_code"]) == (False, 3)
+    assert "a list of the table cannot be read" in files["note"]
+    assert (trades["partitions"][0]["status"], document["exit_code"]) == ("gone", 6)
+    whole = manifest()
+
+    def nothing_is_lost(source: str, offsets: Offsets) -> Topics:
+        ends = {0: PartitionEnds(0, 900), 1: PartitionEnds(0, 1000)}
+        return {"trades": TopicFacts(topic_id="one", partitions=ends)}
+
+    found_all = check_document(whole, "s3://b", checked_sources(whole, nothing_is_lost, table))
+    assert (found_all["lost"], found_all["exit_code"]) == (0, 3)
+    alone = CheckpointManifest.new(7, epoch=5, source_offsets={"files": FILES})
+    with pytest.raises(DamageError, match="a list of the table"):
+        checked_sources(alone, kafka, table)
 
 
 def test_another_topic_and_one_that_is_gone_are_told_apart() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from seamark._common.text import elapsed_text, grouped
 from seamark.cli.layout import Cell, print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, styled
-from seamark.errors import PositionUnavailable
+from seamark.errors import PositionUnavailable, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.kafka.positions import (
     LostPosition,
@@ -35,11 +35,21 @@ LookAtTable = Callable[[str], Document | None]
 def checked_sources(
     manifest: CheckpointManifest, look: Look, look_at_table: LookAtTable = lambda _: None
 ) -> list[Document]:
-    """Each source of a checkpoint with what Kafka, or its table, says about its positions."""
-    return [
-        look_at_table(name) or _checked(name, manifest, lines_of(at), look)
-        for name, at in sorted(manifest.source_offsets.items())
-    ]
+    """Each source of a checkpoint with what Kafka, or its table, says about its positions.
+
+    A source that cannot be asked has its error instead; raised when it is that of all.
+    """
+    documents: list[Document] = []
+    errors: list[SeamarkError] = []
+    for name, at in sorted(manifest.source_offsets.items()):
+        try:
+            documents.append(look_at_table(name) or _checked(name, manifest, lines_of(at), look))
+        except SeamarkError as error:
+            errors.append(error.as_value())
+            documents.append(not_checked(name, str(error)) | {"exit_code": error.exit_code})
+    if errors and not any(document["checked"] for document in documents):
+        raise errors[0]
+    return documents
 
 
 def _checked(name: str, manifest: CheckpointManifest, lines: list[str], look: Look) -> Document:
@@ -111,8 +121,12 @@ def check_document(manifest: CheckpointManifest, url: str, sources: list[Documen
         "epoch": manifest.epoch,
         "sources": sources,
         "lost": lost,
-        "exit_code": PositionUnavailable.exit_code if lost else 0,
+        "exit_code": PositionUnavailable.exit_code if lost else _exit_code(sources),
     }
+
+
+def _exit_code(sources: list[Document]) -> int:
+    return next((source["exit_code"] for source in sources if "exit_code" in source), 0)
 
 
 def show_check(document: Document) -> None:
