@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -130,11 +131,12 @@ def test_more_than_a_pack_holds_is_refused_by_name(
 ) -> None:
     directory = tmp_path / "directory"
     GrowingDirectory(directory).run_batches(2)
-    (directory / "sources/0/1").write_bytes(b"v1\n" + b"x" * 20_000)
+    entry = json.dumps({"path": f"file:///{'x' * 20_000}", "timestamp": 1, "batchId": 1})
+    size = (directory / "sources/0/1").write_text(f"v1\n{entry}")
     monkeypatch.setattr(checkpoint_contents, "BATCH_LIMIT", 10_000)
     with (
         open_store(tmp_path / "store") as store,
         pytest.raises(RefusedError, match="the most for a pack") as refused,
     ):
         take_snapshot(LocalDirectory(directory), store)
-    assert "sources/0/1 alone has 20003" in str(refused.value)
+    assert f"sources/0/1 alone has {size}" in str(refused.value)

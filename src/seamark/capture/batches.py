@@ -131,7 +131,8 @@ def batch_at(files: CheckpointFiles, batch: int) -> BatchAt:
     newest = newest_entries(files)
     if (beyond := entry_beyond(newest, entry)) is not None:
         raise MissingVersion(
-            f"batch {batch} stands at entry {beyond} of a source's log, which is not there",
+            f"batch {batch} stands at entry {beyond} of a source's log, which is not there or "
+            "is not one that Spark writes",
             where=f"{files.uri}/sources",
         )
     logs |= source_entries(files, read_up_to(newest, entry))

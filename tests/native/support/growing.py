@@ -45,8 +45,8 @@ class GrowingDirectory:
 
     def run_batch(self) -> int:
         batch, self.next_batch = self.next_batch, self.next_batch + 1
-        self.put(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())
         self.put(f"sources/0/{batch}", source_entry(batch).encode())
+        self.put(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())
         version = batch + 1
         for partition in range(PARTITIONS):
             here = f"state/0/{partition}/{version}"
