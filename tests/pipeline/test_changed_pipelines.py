@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from seamark import Pipeline, SeamarkError
+from seamark import Pipeline, SeamarkError, open_store
 from seamark.errors import RefusedError
 from seamark.pipeline.run import Run
 from seamark.sinks import FileSink
@@ -156,6 +156,27 @@ def test_an_added_sink_survives_a_crash_in_its_first_epoch(
     shop.with_small().run()
     assert shown(tmp_path) == in_two_goes
     assert min(epochs_of(tmp_path / "small")) == 5
+
+
+def test_epochs_of_an_added_sink_run_again_once_the_others_have_caught_up(
+    shop: Shop, in_two_goes: Shown, tmp_path: Path
+) -> None:
+    shop.declare().run()
+    with open_store(tmp_path / "store") as store:
+        before = store.list_ids()
+    shop.deliver(EPOCHS + 1)
+    shop.with_small().run()
+    small = rows_in(tmp_path / "small")
+    with open_store(tmp_path / "store") as store:
+        for number in set(store.list_ids()) - set(before):
+            (tmp_path / f"store/checkpoints/checkpoint_{number:06}/manifest.json").write_text("{")
+    with pytest.raises(RefusedError, match="epochs after 4 have to run again") as refused:
+        shop.with_small().run()
+    assert "(they read orders, orders)" in str(refused.value)
+    shop.declare().run()
+    shop.with_small().run()
+    assert shown(tmp_path) == in_two_goes
+    assert rows_in(tmp_path / "small") == small
 
 
 def test_an_added_source_is_refused_even_when_changes_are_accepted(shop: Shop) -> None:

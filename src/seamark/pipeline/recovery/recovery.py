@@ -315,9 +315,11 @@ class Recovery:
         history.ahead = sinks_ahead(self._sinks, chosen, history.timeline)
         if history.ahead and chain.leaves != list(self._identity.leaves):
             raise RefusedError(
-                f"epochs after {chosen.epoch} have to run again, and the sinks have changed",
+                f"epochs after {chosen.epoch} have to run again, and the outputs read other "
+                "sources than then, or in another order",
                 where="; ".join(f"{sink} shows epoch {n}" for sink, n in history.ahead.items()),
-                hint="Start once with the sinks as they were, then change them.",
+                hint=f"Start once with the outputs that there were at epoch {chosen.epoch} (they "
+                f"read {', '.join(chain.leaves)}), then change them.",
             )
         mine = dirs.own
         if chain.leaves != list(self._identity.leaves):
