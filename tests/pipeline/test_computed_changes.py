@@ -168,13 +168,13 @@ def digested(*digests: str, **changed: Any) -> dict[str, list[dict[str, Any]]]:
     return {"bars": [{**BARS[0], "computation": " ".join(digests), **changed}, BARS[1]]}
 
 
-def test_what_has_no_words_is_told_and_refuses_nothing() -> None:
+def test_a_change_that_only_a_digest_notices_is_told_and_refuses_nothing() -> None:
     old, new = digested("4.3.0:aa", "4.3.0:bb"), digested("4.3.0:aa", "4.3.0:cc")
     for policy in ("strict", "warn"):
         verdict = compare_structures(structure(old), structure(new), policy)
         assert verdict.fit is Compatibility.GOES_ON
         (told,) = verdict.changes
-        assert told.startswith("output 'bars': something in what the aggregation computes")
+        assert told.startswith("output 'bars': the expressions of the aggregation")
     assert compare_structures(structure(old), structure(old), "strict").changes == []
 
 

@@ -1,4 +1,4 @@
-"""What has no words in an operator is noticed by a digest, which is the same in every process."""
+"""A digest notices what the SQL of an operator leaves out, and is the same in every process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_another_mode_of_arithmetic_is_told_though_its_sql_is_the_same(
 
     assert computed_changes(keyed("true"), keyed("true")) == []
     (change,) = computed_changes(keyed("true"), keyed("false"))
-    assert "has no words here" in change.text
+    assert "in a way that their SQL does not show" in change.text
     assert change.is_only_told
 
 

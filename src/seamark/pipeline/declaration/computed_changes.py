@@ -273,9 +273,9 @@ def _without_words(old: Operator, new: Operator) -> list[ComputedChange]:
     if not differ(str(old[COMPUTATION]), str(new[COMPUTATION])):
         return []
     text = (
-        f"something in what the {old.get('operator')} computes is not as it was, and has no words "
-        "here: look for an option, or for a setting of the session (as spark.sql.ansi.enabled), "
-        "that has changed"
+        f"the expressions of the {old.get('operator')} have changed in a way that their SQL does "
+        "not show: look for an option, or a setting of the session (such as "
+        "spark.sql.ansi.enabled), that is not what it was"
     )
     return [ComputedChange(text, is_certain=False, part=COMPUTATION)]
 
