@@ -9,7 +9,7 @@ each batch, the state that Spark's reader finds afterwards, and the offset and c
 times and random ids. Where Spark refuses the original it must refuse the restored one by the same
 errors. The queries stand in ``spark_continuations.scala``; the Scala compiler among PySpark's jars
 compiles it. They run in the PySpark of the interpreter, so another version is tried by another one.
-The exit code is 1 when anything differs.
+The exit code is 1 when anything differs, or fails in a way that Spark is not known to fail.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from seamark.spark.java import java_home
+from tools.kafka import connector_jars
+from tools.topics import topic_behind
 
 HEAD: Final = ("DIRECTORY", "QUERY", "BATCHES", "ROWS", "STATE", "OUTCOME")
 EQUAL: Final = "equal"
@@ -48,10 +51,15 @@ _MOST_REASONS: Final = 3
 
 @dataclass(frozen=True)
 class Fitting:
-    """A query of the Scala file, and what the session is told for it."""
+    """A query of the Scala file, and what its session and its writer are told."""
 
     query: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    has_gaps: bool = False
+    """Batches are missing in its logs, so those that come next have other numbers."""
+    refused_by: str = ""
+    """What stock Spark of some version ends it with; any other error means a wrong query."""
 
 
 _TIMED: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
@@ -59,20 +67,32 @@ _TIMED: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 
 _FORMAT_2: Final = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
 
+_ASYNCHRONOUS: Final = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "0",
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
+"""Without it Spark does not start where batches are missing in the logs."""
+
 QUERIES: Final[Mapping[str, Fitting]] = {
-    "checkpoint-test-offsetId-commitId-inconsistent": Fitting("values"),
+    "checkpoint-test-offsetId-commitId-inconsistent": Fitting(
+        "values", options=_ASYNCHRONOUS, has_gaps=True
+    ),
     # Spark 2.1 did not note in how many partitions its state is.
     "2.1.0": Fitting("count-complete", {"spark.sql.shuffle.partitions": "10"}),
     "2.3.1-flatMapGroupsWithState-state-format-1": Fitting("latest-event"),
     "2.3.1-for-multi-watermark-policy": Fitting("two-watermarks"),
     "2.3.1-streaming-aggregate-state-format-1": Fitting("count"),
     "2.3.1-without-commit-log-metadata": Fitting("windows"),
-    "2.4.0-streaming-join": Fitting("join-once"),
+    # Spark 4.0 continues it; later ones cannot write the schema file that it lacks.
+    "2.4.0-streaming-join": Fitting("join-once", refused_by="java.lang.IllegalArgumentException"),
     "2.4.3-kafka-include-headers-default": Fitting("kafka"),
     "2.4.5-for-compatibility-test-common-functions": Fitting("common-functions"),
     "2.4.5-for-compatibility-test-deduplicate": Fitting("distinct-rows"),
     "2.4.5-for-compatibility-test-statistical-functions": Fitting("statistics"),
-    "2.4.5-for-compatibility-test-sum-decimal": Fitting("sum-decimal"),
+    "2.4.5-for-compatibility-test-sum-decimal": Fitting(
+        "sum-decimal", refused_by="VALUE_ROW_FORMAT_VALIDATION_FAILURE"
+    ),
     "3.0.0-streaming-statestore-codec": Fitting("count"),
     "3.1.0-flatmapgroupswithstate-repartition": Fitting("groups", _TIMED),
     "3.2.0-deduplication-with-repartition": Fitting("distinct-repartitioned"),
@@ -83,8 +103,9 @@ QUERIES: Final[Mapping[str, Fitting]] = {
     "3.3.0-streaming-deduplication": Fitting("distinct-words"),
     "3.5.1-streaming-deduplication": Fitting("distinct-words"),
     "3.5.1-streaming-join": Fitting("join-once"),
-    "4.0.0-tws-avro": Fitting("transform"),
-    "4.0.0-tws-unsaferow": Fitting("transform"),
+    # A version of 4.0 that was not released wrote them; no number of internal keys is noted.
+    "4.0.0-tws-avro": Fitting("transform", refused_by="org.json4s.MappingException"),
+    "4.0.0-tws-unsaferow": Fitting("transform", refused_by="org.json4s.MappingException"),
     "4.0.1-dedup-spark-53942": Fitting("distinct"),
     "chk%252520%252525@%252523chk": Fitting("values"),
     **{
@@ -118,7 +139,8 @@ class Asked:
 class Told:
     """What a query did: the rows of its batches, the state after it, and what the logs gained."""
 
-    errors: tuple[str, ...] = ()
+    errors: Sequence[str] = ()
+    message: str = ""
     batches: Mapping[str, Sequence[str]] = field(default_factory=dict)
     state: Mapping[str, Sequence[str]] = field(default_factory=dict)
     logs: Mapping[str, Sequence[object]] = field(default_factory=dict)
@@ -134,9 +156,9 @@ class Outcome:
     seen: Told = field(default_factory=Told)
 
     @property
-    def is_different(self) -> bool:
-        """Whether the restored directory is not continued as the original one is."""
-        return self.result.startswith("differs")
+    def is_bad(self) -> bool:
+        """Whether the restored directory is not shown to be continued as the original one is."""
+        return self.result.startswith(("differs", "failed"))
 
     def cells(self) -> tuple[str, ...]:
         """The texts of the row."""
@@ -165,15 +187,32 @@ def fitting_for(name: str) -> Fitting | None:
 # the comparison
 
 
-def result_of(original: Told, restored: Told) -> str:
-    """What came of it, in words: equal, differs or refused alike."""
+def result_of(fit: Fitting, original: Told, restored: Told) -> str:
+    """What came of it, in words: equal, differs or refused alike.
+
+    Where batches are missing they are compared in their order, and not by their numbers. An error
+    that was not expected is no answer, though both have it: the query may be the wrong one.
+    """
+    if fit.has_gaps:
+        original, restored = without_numbers(original), without_numbers(restored)
     reasons = list(differences(original, restored))
     if reasons:
         more = f" and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
         return f"differs: {'; '.join(reasons[:_MOST_REASONS])}{more}"
     if original.errors:
-        return f"refused alike: {original.errors[-1]}"
-    return EQUAL if original.batches else "differs: no batch ran"
+        known = bool(fit.refused_by) and original.errors[-1].endswith(fit.refused_by)
+        kind = "refused alike" if known else "failed alike"
+        return f"{kind}: {original.errors[-1]} ({original.message})"
+    if not original.batches:
+        return "failed alike: no batch ran"
+    return f"{EQUAL} but for batch numbers" if fit.has_gaps else EQUAL
+
+
+def without_numbers(told: Told) -> Told:
+    """The same with the batches counted from 0, and without the logs, which number them too."""
+    ordered = sorted(told.batches, key=int)
+    batches = {str(place): told.batches[number] for place, number in enumerate(ordered)}
+    return replace(told, batches=batches, logs={})
 
 
 def differences(original: Told, restored: Told) -> Iterator[str]:
@@ -238,27 +277,26 @@ def run_in_spark(asked: Sequence[Asked], scratch: Path) -> list[Told | None]:
     scratch.mkdir(parents=True, exist_ok=True)
     home, plan, out = _spark_home(), scratch / "asked.jsonl", scratch / "told.jsonl"
     lines = [
-        {"query": it.fitting.query, "settings": it.fitting.settings, "folder": str(it.folder)}
-        for it in asked
+        {
+            "query": each.fitting.query,
+            "settings": each.fitting.settings,
+            "options": each.fitting.options,
+            "folder": str(each.folder),
+        }
+        for each in asked
     ]
     plan.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     before = [newest_commit(each.folder) for each in asked]
     jar = _compiled(home, scratch)
     settings = [f"--conf={key}={value}" for key, value in _SETTINGS.items()]
     java = ("--driver-java-options", " ".join(_LIGHT), "--driver-memory", "2g")
-    submit = [str(home / "bin/spark-submit"), "--master", "local[2]", *settings, *java]
+    jars = ("--jars", ",".join(map(str, connector_jars()))) if connector_jars() else ()
+    submit = [str(home / "bin/spark-submit"), "--master", "local[2]", *settings, *java, *jars]
     command = [*submit, "--class", "seamark.tools.Continuations", str(jar), str(plan), str(out)]
     _run(command, scratch)
     answers = [json.loads(line) for line in out.read_text().splitlines()]
     return [
-        Told(
-            tuple(answer["error"] or ()),
-            answer["batches"],
-            answer["state"],
-            log_entries(each.folder, newest),
-        )
-        if answer
-        else None
+        Told(**answer, logs=log_entries(each.folder, newest)) if answer else None
         for each, newest, answer in zip(asked, before, answers, strict=True)
     ]
 
@@ -307,12 +345,16 @@ def continued(kept: Path, scratch: Path) -> list[Outcome]:
     names = directories_below(kept)
     fitting = {name: found for name in names if (found := fitting_for(name)) is not None}
     asked = []
-    for number, (name, fit) in enumerate(fitting.items()):
-        for copy in ("original", "restored"):
-            folder = scratch / str(number) / copy
-            shutil.copytree(kept / name / copy, folder)
-            asked.append(Asked(fit, folder))
-    told = run_in_spark(asked, scratch / "run") if asked else []
+    with ExitStack() as stack:
+        for number, (name, fit) in enumerate(fitting.items()):
+            if fit.query == "kafka":
+                topic = stack.enter_context(topic_behind(kept / name / "original"))
+                fit = replace(fit, settings={**fit.settings, **topic})  # noqa: PLW2901
+            for copy in ("original", "restored"):
+                folder = scratch / str(number) / copy
+                shutil.copytree(kept / name / copy, folder)
+                asked.append(Asked(fit, folder))
+        told = run_in_spark(asked, scratch / "run") if asked else []
     pairs = dict(zip(fitting, zip(told[::2], told[1::2], strict=True), strict=True))
     return [_outcome(name, fitting.get(name), *pairs.get(name, (None, None))) for name in names]
 
@@ -324,7 +366,7 @@ def _outcome(
         return Outcome(name, "-", "no query: none is known for this name")
     if original is None or restored is None:
         return Outcome(name, fit.query, "no query: its source is not there")
-    return Outcome(name, fit.query, result_of(original, restored), original)
+    return Outcome(name, fit.query, result_of(fit, original, restored), original)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -356,7 +398,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counts = Counter(outcome.result.partition(":")[0] for outcome in outcomes)
     told = ", ".join(f"{count} {result}" for result, count in counts.most_common())
     print(f"{len(outcomes)} directories: {told}")
-    return 1 if any(outcome.is_different for outcome in outcomes) else 0
+    return 1 if any(outcome.is_bad for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

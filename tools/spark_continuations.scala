@@ -119,7 +119,7 @@ class Queries(spark: SparkSession) {
         .withWatermark("at", "10 seconds")
         .groupBy(window($"at", "5 seconds"))
         .agg(count("*").as("rows"))
-        .selectExpr("long(window.start) AS start", "rows"))
+        .selectExpr("bigint(window.start) AS start", "rows"))
 
   private def twoWatermarks: Query = {
     val (first, second) = (MemoryStream[Int], MemoryStream[Int])
@@ -141,7 +141,7 @@ class Queries(spark: SparkSession) {
         .repartition($"user")
         .groupBy(session_window($"at", "10 seconds").as("span"), $"session", $"user")
         .agg(count("*").as("events"))
-        .selectExpr("session", "user", "long(span.start) AS start", "long(span.end) AS end", "events"))
+        .selectExpr("session", "user", "bigint(span.start) AS start", "bigint(span.end) AS end", "events"))
   }
 
   private def commonFunctions: Query = {
@@ -255,6 +255,9 @@ class Queries(spark: SparkSession) {
   }
 }
 
+/** Where a query is started, and the options of its writer. */
+case class Place(folder: String, options: mutable.Map[String, String])
+
 /** Starts what the lines of the first file ask for, and writes a line for each to the second. */
 object Continuations {
   private val json = new ObjectMapper()
@@ -271,8 +274,9 @@ object Continuations {
       for ((key, value) <- asked("settings").asInstanceOf[JavaMap[String, String]].asScala) {
         session.conf.set(key, value)
       }
-      val folder = asked("folder").toString
-      val told = new Queries(session).named(asked("query").toString).map(ran(session, folder, _))
+      val options = asked("options").asInstanceOf[JavaMap[String, String]].asScala
+      val place = Place(asked("folder").toString, options)
+      val told = new Queries(session).named(asked("query").toString).map(ran(session, place, _))
       out.println(json.writeValueAsString(told.getOrElse(new LinkedHashMap[String, AnyRef]())))
       out.flush()
     }
@@ -281,23 +285,25 @@ object Continuations {
     spark.stop()
   }
 
-  private def ran(spark: SparkSession, folder: String, query: Query): JavaMap[String, AnyRef] = {
+  private def ran(spark: SparkSession, place: Place, query: Query): JavaMap[String, AnyRef] = {
     val told = new LinkedHashMap[String, AnyRef]()
     val batches = new mutable.LinkedHashMap[String, JavaList[String]]()
-    told.put("error", failure(run(folder, query, batches)))
+    val chain = failure(run(place, query, batches))
+    told.put("errors", chain.map(named).asJava)
+    told.put("message", chain.lastOption.map(message(_, place)).getOrElse(""))
     told.put("batches", batches.asJava)
-    told.put("state", states(spark, folder).asJava)
+    told.put("state", states(spark, place.folder).asJava)
     told
   }
 
   private def run(
-      folder: String, query: Query, batches: mutable.Map[String, JavaList[String]]): Unit = {
-    val isNew = !new File(folder, "offsets").exists()
+      place: Place, query: Query, batches: mutable.Map[String, JavaList[String]]): Unit = {
+    val isNew = !new File(place.folder, "offsets").exists()
     if (!isNew) query.past.foreach(_.apply())
     val keep: (DataFrame, Long) => Unit = (rows, batch) =>
       batches(batch.toString) = rows.toJSON.collect().sorted.toSeq.asJava
     val running = query.frame.writeStream.outputMode(query.mode).foreachBatch(keep)
-      .option("checkpointLocation", folder).start()
+      .options(place.options).option("checkpointLocation", place.folder).start()
     try {
       finish(running)
       for (feed <- if (isNew) query.past else query.next) {
@@ -310,33 +316,49 @@ object Continuations {
   private def finish(running: StreamingQuery): Unit =
     Await.result(Future(running.processAllAvailable())(ExecutionContext.global), patience)
 
-  /** The classes of what an action fails with, from the outermost to the cause; null if it does not. */
-  private def failure(action: => Unit): JavaList[String] =
+  /** What an action fails with, from the outermost error to the cause; empty if it does not. */
+  private def failure(action: => Unit): Seq[Throwable] =
     try {
       action
-      null
+      Seq()
     } catch {
       case error: Exception =>
-        Iterator.iterate[Throwable](error)(_.getCause).takeWhile(_ != null).take(20).map {
-          case known: SparkThrowable if known.getCondition != null => known.getCondition
-          case other => other.getClass.getName
-        }.toSeq.asJava
+        Iterator.iterate[Throwable](error)(_.getCause).takeWhile(_ != null).take(20).toSeq
     }
+
+  private def named(error: Throwable): String = error match {
+    case known: SparkThrowable if known.getCondition != null => known.getCondition
+    case other => other.getClass.getName
+  }
+
+  private def message(error: Throwable, place: Place): String =
+    String.valueOf(error.getMessage).linesIterator.nextOption().getOrElse("")
+      .replace(place.folder, "")
 
   /** The rows of all state that Spark's reader finds, by operator and side of a join. */
   private def states(spark: SparkSession, folder: String): Map[String, JavaList[String]] = {
+    // what a deduplication keeps beside its keys was a row before Spark 3.3, and is none today
+    spark.conf.set("spark.sql.streaming.stateStore.formatValidation.enabled", "false")
     val operators = names(new File(folder, "state")).filter(_.forall(_.isDigit))
     operators.flatMap { operator =>
       val isJoin = names(new File(folder, s"state/$operator/0")).exists(_.startsWith("left-"))
       for (side <- if (isJoin) Seq("left", "right") else Seq("")) yield {
         val reader = spark.read.format("statestore").option("operatorId", operator)
         val sided = if (isJoin) reader.option("joinSide", side) else reader
-        var rows: Seq[String] = Nil
-        val failed = failure { rows = sided.load(folder).toJSON.collect().sorted.toSeq }
-        val seen = if (failed == null) rows.asJava else failed.asScala.map("unreadable: " + _).asJava
-        s"$operator $side".trim -> seen
+        val whole = rowsOf(sided.load(folder))
+        // the keys alone where Spark's reader does not understand what old versions kept with them
+        val seen = if (whole.exists(_.startsWith("unreadable"))) {
+          rowsOf(sided.load(folder).select("partition_id", "key"))
+        } else whole
+        s"$operator $side".trim -> seen.asJava
       }
     }.toMap
+  }
+
+  private def rowsOf(state: => DataFrame): Seq[String] = {
+    var rows: Seq[String] = Nil
+    val failed = failure { rows = state.toJSON.collect().sorted.toSeq }
+    if (failed.isEmpty) rows else failed.map(error => s"unreadable: ${named(error)}")
   }
 
   private def names(folder: File): Seq[String] =
