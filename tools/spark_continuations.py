@@ -206,7 +206,8 @@ def run_in_spark(asked: Sequence[Asked], scratch: Path) -> list[Told | None]:
     plan.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     before = [newest_commit(each.folder) for each in asked]
     jar = _compiled(home, scratch)
-    settings = [f"--conf={key}={value}" for key, value in _SETTINGS.items()]
+    places = {"spark.local.dir": scratch / "local", "spark.sql.warehouse.dir": scratch / "tables"}
+    settings = [f"--conf={key}={value}" for key, value in {**_SETTINGS, **places}.items()]
     java = ("--driver-java-options", " ".join(_LIGHT), "--driver-memory", "2g")
     jars = ("--jars", ",".join(map(str, connector_jars()))) if connector_jars() else ()
     submit = [str(home / "bin/spark-submit"), "--master", "local[2]", *settings, *java, *jars]
