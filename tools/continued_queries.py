@@ -33,6 +33,7 @@ _ASYNCHRONOUS: Final = {
 """Without it Spark does not start where batches are missing in the logs."""
 
 QUERIES: Final[Mapping[str, Fitting]] = {
+    # Batch 4 was planned and 3 is not there, so what is restored has the rows of 4 in batch 3.
     "checkpoint-test-offsetId-commitId-inconsistent": Fitting(
         "values", options=_ASYNCHRONOUS, has_gaps=True
     ),

@@ -120,7 +120,8 @@ def result_of(fit: Fitting, original: Told, restored: Told) -> str:
     if original.errors:
         known = bool(fit.refused_by) and original.errors[-1].endswith(fit.refused_by)
         kind = "refused alike" if known else "failed alike"
-        return f"{kind}: {original.errors[-1]} ({original.message})"
+        named = f" ({original.message})" if not original.message.startswith("[") else ""
+        return f"{kind}: {original.errors[-1]}{named}"
     if not original.batches:
         return "failed alike: no batch ran"
     return f"{EQUAL} but for batch numbers" if fit.has_gaps else EQUAL
