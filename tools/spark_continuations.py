@@ -8,7 +8,8 @@ For each directory below KEPT the query that once wrote it is started twice: on 
 each batch, the state that Spark's reader finds afterwards, and the offset and commit logs but for
 times and random ids. Where Spark refuses the original it must refuse the restored one by the same
 errors. The queries stand in ``spark_continuations.scala``; the Scala compiler among PySpark's jars
-compiles it. They run in the PySpark of the interpreter, so another version is tried by another one.
+compiles it. They run in the PySpark of the interpreter, so another version is tried by another one;
+the errors that are known are those of 4.3.
 The exit code is 1 when anything differs, or fails in a way that Spark is not known to fail.
 """
 
