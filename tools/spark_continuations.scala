@@ -101,7 +101,7 @@ class Queries(spark: SparkSession) {
 
   private def paired(mode: String)(build: DataFrame => DataFrame): Query = {
     val past = (1 to 4).map(first => (first to first + 2).map(n => (n, n.toLong)))
-    fed(mode, past, Seq(Seq((1, 1L), (5, 5L), (7, 7L)), Seq((7, 7L), (8, 8L))))(rows => build(rows.toDF()))
+    fed(mode, past, Seq((1 to 7).map(n => (n, n.toLong)), Seq((7, 7L), (8, 8L))))(rows => build(rows.toDF()))
   }
 
   private def multiples(mode: String, past: Seq[Seq[Int]])(build: DataFrame => DataFrame): Query =
@@ -109,7 +109,7 @@ class Queries(spark: SparkSession) {
       build(rows.selectExpr("value AS key1", "value * 2 AS key2", "value * 3 AS value")))
 
   private def distinctRows: Query =
-    fed("append", Seq(0L to 4L), Seq(3L to 6L, 5L to 8L))(
+    fed("append", Seq(0L to 4L), Seq(0L to 6L, 5L to 8L))(
       _.selectExpr("value", "value + 10 AS key", "string(value) AS topic",
         "value + 100 AS partition", "value + 5 AS offset").dropDuplicates())
 
@@ -177,7 +177,7 @@ class Queries(spark: SparkSession) {
 
   private def joined(past: Seq[Seq[Int]]): Query = {
     val last = past.last.last
-    val next = Seq(last - 1 to last + 5, last + 4 to last + 30)
+    val next = Seq(last - 4 to last + 5, last + 4 to last + 30) // all that the state still has first
     def pairs(batch: Seq[Int]): Seq[(Int, Long)] = batch.map(n => (n, n.toLong))
     fed("append", past.map(pairs), next.map(pairs))(rows => {
       val timed = rows.select($"_1".as("id"), timestamp_seconds($"_2").as("at"))
