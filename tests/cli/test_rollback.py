@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import seamark
-from seamark.pipeline.recovery.rollback import RollbackPlan, plan_rollback
+from seamark.pipeline.recovery.rollback import RollbackPlan, plan_rollback, roll_back
+from seamark.reports.named_checkpoints import resolve_id
 from seamark.sinks import FileSink
 from seamark.store import CheckpointStore, open_store
 from tests.cli.support.running import Cli, closed_folder, epoch, flip, without_rights
@@ -112,6 +115,60 @@ def test_what_a_pipeline_saves_meanwhile_is_not_given_up_with_the_newest_one(
         assert (newest.checkpoint_id, found.owner().superseded) == (7, ())
     document = cli.document("rollback", store, "latest", "--yes")
     assert (document["id"], document["given_up"]) == (7, [])
+
+
+def test_what_is_saved_while_the_newest_one_is_looked_up_is_not_given_up_either(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with saving_after_the_look(store, monkeypatch, times=1):
+        document = cli.document("rollback", store, "latest", "--yes")
+    assert (document["id"], document["given_up"]) == (7, [])
+    with saving_after_the_look(store, monkeypatch, times=100):
+        assert cli("rollback", store, "latest", "--yes") == 6
+    assert "was saved meanwhile" in cli.err
+    with open_store(store) as found:
+        assert found.owner().superseded == ()
+
+
+def test_the_newest_one_may_follow_damaged_ones_which_are_given_up(cli: Cli, store: Path) -> None:
+    (store / "checkpoints/checkpoint_000006/manifest.json").write_bytes(b"{")
+    document = cli.document("rollback", store, "latest", "--yes")
+    assert (document["id"], document["given_up"]) == (5, [6])
+
+
+def test_the_newest_one_is_another_one_when_it_is_pruned_or_given_up_meanwhile(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with saving_after_the_look(store, monkeypatch, times=1, keep=1):
+        assert cli.document("rollback", store, "latest")["id"] == 7
+    with saving_after_the_look(store, monkeypatch, times=1, back_to=7):
+        document = cli.document("rollback", store, "latest")
+    assert (document["epoch"], document["given_up"]) == (7, [])
+
+
+@contextmanager
+def saving_after_the_look(
+    store: Path, monkeypatch: pytest.MonkeyPatch, *, times: int, keep: int = 100, back_to: int = 0
+) -> Iterator[None]:
+    """Have a pipeline save, prune and roll back, so many times, each when 'latest' is looked up."""
+    left = [times]
+
+    def overtaken(opened: CheckpointStore, text: str) -> int:
+        found = resolve_id(opened, text)
+        if left[0]:
+            left[0] -= 1
+            with open_store(store) as running:
+                running.claim(pipeline="orders")
+                number = running.next_id()
+                epoch(running, number, number)
+                running.prune(keep)
+                if back_to:
+                    roll_back(running, back_to, "orders")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr("seamark.cli.rollback.resolve_id", overtaken)
+        yield
 
 
 def test_a_writer_that_is_alive_is_named_before_it_is_fenced(cli: Cli, store: Path) -> None:

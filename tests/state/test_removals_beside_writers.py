@@ -56,6 +56,17 @@ def begun(blobs: Blobs) -> tuple[StateStore, CheckpointId]:
     return store, parent
 
 
+def begun_with_a_rebased_parent(blobs: Blobs) -> tuple[StateStore, CheckpointId]:
+    """The same; the parent names objects of one that it does not build on."""
+    store = StateStore(blobs)
+    first = written(store, 1, None)
+    with store.begin(2, parent=first, rebase=True) as writer:
+        writer.put("op", 1, b"of another partition")
+        parent = writer.commit().checkpoint_id
+    written(store, 3, None)
+    return store, parent
+
+
 def require_whole(store: StateStore, made: CheckpointId | None, at: int) -> None:
     if made is None:
         newest = store.latest()
@@ -88,6 +99,35 @@ def test_what_is_published_during_a_removal_keeps_what_it_builds_on(
             return
         kept += made[0] is not None
         require_whole(beside, made[0], at)
+    raise AssertionError("it never came to an end")
+
+
+@pytest.mark.parametrize("rebase", [False, True], ids=["child", "rebased"])
+@pytest.mark.parametrize("is_removed_first", [False, True], ids=["then removed", "removed first"])
+def test_what_is_left_for_one_that_is_being_published_is_left_whole(
+    rebase: bool, is_removed_first: bool
+) -> None:
+    for at in range(1, 100):
+        blobs = MemoryBlobs()
+        seat = ObjectSeat(blobs)
+        beside, parent = begun_with_a_rebased_parent(blobs)
+
+        def publish(beside: StateStore = beside, parent: CheckpointId = parent) -> None:
+            go_back(beside, parent, rebase=rebase)
+
+        def take(beside: StateStore = beside) -> None:
+            beside.prune(1)
+
+        seat.arm(at, publish if is_removed_first else take)
+        if is_removed_first:
+            StateStore(seat).prune(1)
+        else:
+            go_back(StateStore(seat), parent, rebase=rebase)
+        if seat.disarm():
+            assert at > 3, "hardly anything was read"
+            return
+        for checkpoint_id in beside.list():
+            assert beside.verify(checkpoint_id).issues == [], at
     raise AssertionError("it never came to an end")
 
 

@@ -6,15 +6,19 @@ from typing import Any, Final
 
 import click
 
+from seamark._common.retry import TRIES
 from seamark._common.text import age_text, time_text
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.removal import force_option, options_needed, refuse_foreign
 from seamark.cli.store_argument import opened_store
+from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.recovery.rollback import RollbackPlan, plan_rollback, roll_back
-from seamark.reports.named_checkpoints import load_named
+from seamark.reports.named_checkpoints import LATEST, load, resolve_id
+from seamark.store import CheckpointStore
+from seamark.store.consistent_read import Overtaken, until_settled
 
 
 @click.command("rollback", cls=Command)
@@ -31,17 +35,41 @@ def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
     copied or brought back from a backup.
     """
     with opened_store(store) as opened:
-        chosen = load_named(opened, checkpoint)
-        plan = plan_rollback(opened, chosen.checkpoint_id)
+        plan, known = _planned(opened, checkpoint)
         again = None
         if yes:
             refuse_foreign(opened, force=force)
             number, pipeline = plan.chosen.checkpoint_id, plan.owner.pipeline
-            again = roll_back(opened, number, pipeline, is_newest=plan.is_newest)
+            only = known if checkpoint == LATEST or plan.is_newest else None
+            again = roll_back(opened, number, pipeline, only=only)
         document = _document(opened.url, plan, again)
         # a rollback takes the store over by itself
         document["needs"] = options_needed(opened, take_over=True, force=force) if not yes else []
     print_answer(document, _show)
+
+
+def _planned(store: CheckpointStore, text: str) -> tuple[RollbackPlan, list[int]]:
+    """What a rollback would do, and what of it was there before the checkpoint was looked up.
+
+    What is saved, pruned or given up meanwhile makes another one the newest.
+    """
+
+    def look() -> tuple[RollbackPlan, list[int]]:
+        there = store.list_ids()
+        number = resolve_id(store, text)
+        try:
+            plan = plan_rollback(store, load(store, number).checkpoint_id)
+        except (CheckpointNotFoundError, RefusedError):
+            if resolve_id(store, text) != number:
+                raise Overtaken from None
+            raise
+        return plan, [each for each in plan.given_up if each in there]
+
+    for _ in range(TRIES):
+        plan, known = until_settled(look, store.url)
+        if text != LATEST or known == plan.given_up:
+            break
+    return plan, known
 
 
 def _document(url: str, plan: RollbackPlan, again: CheckpointManifest | None) -> Document:

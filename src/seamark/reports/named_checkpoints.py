@@ -21,6 +21,9 @@ from seamark.store.references import named_state
 
 T = TypeVar("T")
 
+LATEST: Final = "latest"
+"""The newest checkpoint that is whole."""
+
 _SHORTEST_PREFIX: Final = 4
 
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -41,7 +44,7 @@ def resolve_id(store: CheckpointStore, text: str) -> int:
     pin = live_pins(store.owner()).get(text)
     if pin is not None:
         return pin.checkpoint_id
-    if text == "latest":
+    if text == LATEST:
         return _latest(store)
     if len(text) >= _SHORTEST_PREFIX and _UUID.fullmatch(text):
         return _by_prefix(store, text.lower())

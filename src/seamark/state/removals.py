@@ -58,13 +58,13 @@ def remove(
         blobs.delete_durably([paths.manifest(checkpoint_id)])
     wanted, came = _news(catalog, loaded)
     gone = _unless_needed(going, loaded, wanted, came)
-    back = readable({i: loaded[i] for i in set(going).difference(gone)})
-    for checkpoint_id in sorted(back):  # parents before children
-        catalog.put_back(back[checkpoint_id])
+    left = readable({i: loaded[i] for i in set(doomed).difference(gone) if i in loaded})
+    for checkpoint_id in sorted(left.keys() & set(going)):  # parents before children
+        catalog.put_back(left[checkpoint_id])
     new = readable(came)
     if len(new) < len(came):
         return set(gone)  # nobody knows which objects a damaged one needs
-    staying = (*new.values(), *back.values())
+    staying = (*new.values(), *left.values())
     named = set[str]().union(*(objects_of(manifest, paths) for manifest in staying))
     for checkpoint_id in gone:
         entries = blobs.entries(paths.checkpoint_dir(checkpoint_id))

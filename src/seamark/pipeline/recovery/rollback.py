@@ -94,7 +94,11 @@ def require_sinks_can_follow(
 
 
 def roll_back(
-    store: CheckpointStore, checkpoint_id: int, pipeline: str | None, *, is_newest: bool = False
+    store: CheckpointStore,
+    checkpoint_id: int,
+    pipeline: str | None,
+    *,
+    only: Collection[int] | None = None,
 ) -> CheckpointManifest:
     """Claim the store, take all later checkpoints out of use, and repeat this one as the newest.
 
@@ -104,15 +108,17 @@ def roll_back(
     A writer that is still running is fenced. Sinks are brought back by the next start, also when
     this is killed at any point. :class:`DamageError` when the checkpoint is not whole,
     :class:`RefusedError` when an earlier rollback has abandoned it; then nobody is fenced. The same
-    when it ``is_newest`` for the caller and a writer has saved another one until it was fenced.
+    when others than ``only`` these would be given up, because a writer has saved them until it was
+    fenced.
     """
     require_rollback_target(store, checkpoint_id)
     before = store.claim(pipeline=pipeline).timeline
     # once more: from here on nobody else changes anything
     chosen = require_rollback_target(store, checkpoint_id)
-    if is_newest and (later := plan_rollback(store, checkpoint_id).given_up):
+    later = set() if only is None else {*plan_rollback(store, checkpoint_id).given_up}
+    if more := later.difference(only or ()):
         raise RefusedError(
-            f"checkpoint {later[-1]} was saved meanwhile, and would have been given up",
+            f"checkpoint {max(more)} was saved meanwhile, and would have been given up",
             where=store.url,
             hint="Nothing was given up. The writer that saved it is fenced: repeat the command.",
         )
