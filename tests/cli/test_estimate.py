@@ -67,8 +67,16 @@ def test_one_checkpoint_is_too_few_and_none_is_an_error(cli: Cli, tmp_path: Path
         ("--state", "4GiB", "--changed", "x%", "--every", "30s"),
         ("--state", "4GiB", "--changed", "1%", "--every", "0s"),
         ("somewhere", "--state", "4GiB"),
+        ("--state", "9" * 400, "--changed", "1%", "--every", "30s"),
+        ("--state", "4GiB", "--changed", "9" * 400, "--every", "30s"),
+        (*FIGURES, "--partitions", 10**10, "--json"),
+        (*FIGURES, "--min-deltas", 10**10, "--json"),
+        (*FIGURES, "--bandwidth", "9" * 400),
+        ("somewhere", "--background-rate", "9" * 400 + "TiB"),
     ],
 )
-def test_figures_that_make_no_sense_are_refused_in_words(cli: Cli, words: tuple[str, ...]) -> None:
+def test_figures_that_make_no_sense_are_refused_in_words(
+    cli: Cli, words: tuple[object, ...]
+) -> None:
     assert cli("estimate", *words) == 2
     assert "Traceback" not in cli.err

@@ -138,3 +138,29 @@ def test_all_questions_about_a_bucket_share_one_deadline(
         with pytest.raises(StoreUnavailableError, match="TimeoutError"):
             silent.unfinished_uploads()
     assert not silent.removes_unfinished()
+
+
+@pytest.mark.parametrize("year", ["0000", "-99999", "+262142"])
+def test_a_time_that_cannot_be_says_nothing_about_what_is_stored(
+    server: Callable[[Behaviour], Server], year: str
+) -> None:
+    """It was told as damage: the name of an object that cannot be one."""
+    time = f"<LastModified>{year}-12-31T00:00:00Z</LastModified>"
+    body = (
+        '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><KeyCount>1</KeyCount>'
+        f'<Contents><Key>p/a</Key>{time}<ETag>"x"</ETag><Size>1</Size></Contents>'
+        "</ListBucketResult>"
+    ).encode()
+
+    def listing(connection: socket.socket, end: threading.Event) -> None:
+        connection.sendall(OK + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    options = {
+        "endpoint": server(listing).address,
+        "allow_http": "true",
+        "region": "x",
+        "skip_signature": "true",
+    }
+    blobs = ObjectBlobs.open("s3://bucket/p", options, conditional=True)
+    with pytest.raises(StoreUnavailableError, match="a time that cannot be"):
+        blobs.entries("")

@@ -64,6 +64,8 @@ _RETRIES: Final = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
 _NO_BUCKET: Final = re.compile(
     "NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE
 )
+_NO_TIME: Final = re.compile(r"year -?\d+ is out of range")
+"""What Python says of a time that it cannot hold; a service may name any."""
 _HAPPENED_NOT: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError)
 
 
@@ -323,6 +325,9 @@ class ObjectBlobs(Blobs):
                 where=self.url,
             ) from None
         except ValueError as error:
+            if _NO_TIME.search(str(error)):
+                told = f"{doing} {key} failed: a time that cannot be: {self._brief(error)}"
+                raise StoreUnavailableError(told, where=self.url) from None
             # obstore refuses more names than we do, as those with control characters
             raise DamageError(
                 f"{key!r} cannot be the name of an object: {self._brief(error)}", where=self.url

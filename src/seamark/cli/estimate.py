@@ -31,13 +31,20 @@ _UNITS: Final = {
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
 
+_MOST_BYTES: Final = 1 << 60
+_MOST: Final = 10**9
+"""Far more than there is, and few enough that what is worked out from it is a number, too."""
+
 
 def size(text: str) -> int:
     """Bytes, given with a unit; click's usage error for anything else."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise click.BadParameter("not a size like 500MiB, 4GiB or 1048576")
-    return round(float(match[1]) * _UNITS[(match[2] or "B").lower()])
+    given = float(match[1]) * _UNITS[(match[2] or "B").lower()]
+    if given > _MOST_BYTES:
+        raise click.BadParameter("more than 1 EiB")
+    return round(given)
 
 
 def share_or_size(text: str) -> float | int:
@@ -70,7 +77,7 @@ _PRICE: Final = click.FloatRange(min=0)
 )
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, _MOST),
     default=200,
     show_default=True,
     help="State stores: shuffle partitions; four times as many for a join of two streams.",
@@ -83,7 +90,7 @@ _PRICE: Final = click.FloatRange(min=0)
     help="Spark's state store.",
 )
 @click.option(
-    "--keep", type=click.IntRange(min=1), default=20, show_default=True,
+    "--keep", type=click.IntRange(1, _MOST), default=20, show_default=True,
     help="The pipeline's 'keep'.",
 )  # fmt: skip
 @click.option(
@@ -95,7 +102,7 @@ _PRICE: Final = click.FloatRange(min=0)
     help="The pipeline's 'background_rate', bytes a second.",
 )  # fmt: skip
 @click.option(
-    "--min-deltas", type=click.IntRange(min=1), default=10, show_default=True,
+    "--min-deltas", type=click.IntRange(1, _MOST), default=10, show_default=True,
     help="Spark's minDeltasForSnapshot.",
 )  # fmt: skip
 @click.option(

@@ -23,6 +23,8 @@ class Fault(Enum):
     """Half of its bytes reach the server; the connection breaks."""
     LOSE_ANSWER = auto()
     """The server does it; the connection breaks before the answer comes."""
+    GARBLE_ANSWER = auto()
+    """The server does it; the client gets something that is no answer of Redis."""
     DELAY_REQUEST = auto()
     """The client's connection breaks; the server gets the request by :meth:`Proxy.deliver`."""
 
@@ -87,22 +89,24 @@ class Proxy:
                     if not data:
                         return True
                     if source is client and self._fault is not None and b"EXEC" in data:
-                        return self._break(server, data)
+                        return self._break(client, server, data)
                     with self._counting:
                         self.passed += len(data)
                     key.data.sendall(data)
 
-    def _break(self, server: socket.socket, request: bytes) -> bool:
+    def _break(self, client: socket.socket, server: socket.socket, request: bytes) -> bool:
         fault, self._fault = self._fault, None
         self.faults += 1
         if fault is Fault.HALVE_REQUEST:
             server.sendall(request[: len(request) // 2])
-        elif fault is Fault.LOSE_ANSWER:
+        elif fault in (Fault.LOSE_ANSWER, Fault.GARBLE_ANSWER):
             server.sendall(request)
             server.recv(_CHUNK)
         elif fault is Fault.DELAY_REQUEST:
             self._late.append((server, request))
         self._meanwhile()
+        if fault is Fault.GARBLE_ANSWER:
+            client.sendall(b"*x\r\n")
         return fault is not Fault.DELAY_REQUEST
 
 

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from seamark import limits
 from seamark._common.checks import check_text
+from seamark._common.text import shortened
 from seamark._redaction import Redactor
 from seamark.errors import (
     DamageError,
@@ -17,6 +19,7 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
+from seamark.progress.redis.answers import check_answers, parser_class
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -104,13 +107,16 @@ def connect(url: str) -> Redis:
         "socket_connect_timeout": _SECONDS,
         # a command that the client repeats on its own may run twice; retries are done here
         "retry": Retry(NoBackoff(), 0),
+        "parser_class": parser_class(),
     }
     try:
-        return redis.Redis.from_url(url, **settings)
+        client = redis.Redis.from_url(url, **settings)
     except (ValueError, TypeError) as error:
         raise InvalidInputError(
             f"the Redis URL cannot be used: {_redactor(url)(str(error))}", where=shown_url(url)
         ) from None
+    check_answers(client)
+    return client
 
 
 class Errors:
@@ -136,7 +142,9 @@ class Errors:
         """Our error for one of the client's."""
         from redis import exceptions as theirs
 
-        text = self._redacted(str(error)) or type(error).__name__
+        # a half of a password would not be recognised
+        text = shortened(self._redacted(str(error)), limits.LONGEST_REASON)
+        text = text or type(error).__name__
         if isinstance(error, theirs.MovedError | theirs.AskError | theirs.ClusterDownError):
             return RefusedError(
                 f"{doing}: this server is one node of a cluster, and not the one that has the "
@@ -211,7 +219,7 @@ def judge_persistence(
     if "appendonly" in config:
         logs = config["appendonly"] == "yes"
     else:
-        logs = bool(int(info.get("aof_enabled", 0) or 0))
+        logs = info.get("aof_enabled") in (1, "1")
     if not logs:
         warnings.append(
             "appendonly is off: a restart of the server loses everything since its last save "
@@ -250,4 +258,5 @@ def _config(client: Any) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return shortened(text, limits.LONGEST_PREFIX)
