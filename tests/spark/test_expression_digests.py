@@ -97,6 +97,10 @@ def rewritten(orders: DataFrame) -> dict[str, tuple[DataFrame, DataFrame]]:
             counted(orders.selectExpr("filter(a, x -> x > 1)[0] AS key")),
             counted(orders.selectExpr("filter(a, y -> y > 1)[0] AS key")),
         ),
+        "what is used twice": (
+            counted(orders.selectExpr("(v + 1) BETWEEN k AND nullif(id, v) AS key")),
+            counted(orders.selectExpr("(v + 1) BETWEEN k AND nullif(id, v) AS key")),
+        ),
         "columns that nobody reads": (windowed(late), windowed(late.withColumn("w", f.lit(1)))),
     }
 
@@ -108,6 +112,7 @@ REWRITTEN = (
     "seeds",
     "functions",
     "variables",
+    "what is used twice",
     "columns that nobody reads",
 )
 
@@ -134,6 +139,8 @@ def workloads(orders: DataFrame) -> dict[str, Callable[[], DataFrame]]:
         "now": "cast(current_timestamp() > t AS string)",
         "lambda": "aggregate(a, 0, (total, x) -> total + x * k)",
         "struct": "named_struct('x', s.x, 'y', s.y + 1)",
+        "between": "v + 1 BETWEEN k AND nullif(id, v)",
+        "between others": "v + 1 BETWEEN k AND nullif(v, id)",
         "case": "CASE WHEN k > 1 THEN upper(j) ELSE concat(j, 'b', rand()) END",
     }
     return {

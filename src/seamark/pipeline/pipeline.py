@@ -39,10 +39,8 @@ from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run
 from seamark.sinks.contract import Sink
 from seamark.sources.recognition import position_looks
-from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.kafka.sources import KafkaSources
 from seamark.spark.pinned_settings import classes_of
-from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.plans.named_queries import written_out
 from seamark.spark.plans.plan import PlanSources
 from seamark.spark.reference_tables import delta_version, version_recorded
@@ -250,18 +248,11 @@ class Pipeline:
         )
 
     def _compiled(self, outputs: Sequence[Output]) -> tuple[Compiled, PipelineIdentity]:
-        share, conf = self.settings.share_state, self._session().conf
+        share, spark = self.settings.share_state, self._session()
         compiled = compile_outputs(
             outputs, self._sources, output_mode=self._output_mode, share_state=share
         )
-        structure = structure_of(
-            self.name,
-            self._output_mode,
-            self._sources.info,
-            compiled,
-            int(conf.get(SHUFFLE_PARTITIONS) or 0),
-            lossy_options({key: conf.get(key, None) or "" for key in SESSION_SETTINGS}),
-        )
+        structure = structure_of(self.name, self._output_mode, self._sources.info, compiled, spark)
         require_places_apart(self.name, structure["sinks"])
         kafka = self._kafka(compiled.leaves)
         identity = PipelineIdentity(

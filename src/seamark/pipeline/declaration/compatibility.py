@@ -43,6 +43,7 @@ from seamark.progress.policy import Action, as_policy, outcome_of_change
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import losses_changed, may_lose_of
 from seamark.spark.plans.parsing_options import PARSING, parsing_changed, parsing_in, recorded_as
+from seamark.spark.plans.value_settings import SETTINGS, settings_changed
 from seamark.spark.reference_tables import changed_tables
 from seamark.spark.source_folders import other_folders
 from seamark.spark.source_gaps import Anchor, Gap, planned_texts
@@ -252,7 +253,7 @@ def compare_structures(
     lost, regained = losses_changed(before.may_lose, after.may_lose) if recorded else ([], [])
     parsed = parsing_changed(before.parsing, after.parsing)
     changes = [*topology, *(change.text for change in computed), *parsed, *lost, *regained]
-    changes += _unrecorded(before, after)
+    changes += [*settings_changed(before.settings, after.settings), *_unrecorded(before, after)]
     impossible = _impossible(before, after)
     if not (impossible or lost or parsed) and _only_added_sinks(before.topology, after.topology):
         serious = [
@@ -275,7 +276,7 @@ def compare_structures(
 
 def _as_recorded(new: Structure, old: Structure) -> Structure:
     """A structure without what the older one does not record."""
-    since = ("reads", "shares")
+    since = ("reads", "shares", SETTINGS)
     kept = {key: value for key, value in new.items() if key not in since or key in old}
     return kept | {"sources": recorded_as(new.get("sources", {}), old.get("sources", {}))}
 
@@ -285,7 +286,7 @@ class _Described:
 
     def __init__(self, structure: Structure) -> None:
         rest = dict(structure)
-        self.form = rest.pop("form", None)
+        self.form, self.settings = rest.pop("form", None), rest.pop(SETTINGS, None)
         computes = rest.pop("computes", None)
         shares, reads = rest.pop("shares", None), rest.pop("reads", None)
         self.reads: dict[str, Any] = reads if isinstance(reads, dict) else {}
@@ -369,10 +370,8 @@ def _impossible(before: _Described, after: _Described) -> str:
             "in which their sinks are declared." + _as_it_was_shared(old, new)
         )
     if old["state_partitions"] != new["state_partitions"]:
-        return (
-            f"State is kept in {old['state_partitions']} partitions "
-            f"(spark.sql.shuffle.partitions), and Spark cannot change that on the way."
-        )
+        kept = f"{old['state_partitions']} partitions (spark.sql.shuffle.partitions)"
+        return f"State is kept in {kept}, and Spark cannot change that on the way."
     if old["output_mode"] != new["output_mode"]:
         return "The output mode decides what the state holds."
     if before.form == after.form and (shape := shape_change(before.computes, after.computes)):

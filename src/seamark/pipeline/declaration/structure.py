@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seamark.capture.declared_inputs import DeclaredInput
 from seamark.manifest import ConnectorCheckpoint
@@ -25,17 +25,24 @@ from seamark.pipeline.declaration.watermarks import watermark_text, which_counts
 from seamark.progress.configuration import canonical_json, config_hash
 from seamark.sinks.contract import Sink
 from seamark.sources.position_looks import PositionLook
+from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.kafka.positions import Topics
 from seamark.spark.kafka.subscriptions import Subscription
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import (
     CHECKS_OPERATORS,
+    SESSION_SETTINGS,
     SKIPS_NULLS,
     STATE_SETTINGS,
+    lossy_options,
     recorded_losses,
 )
 from seamark.spark.plans.parsing_options import PARSING
 from seamark.spark.plans.plan import SourceInfo, WatermarkInfo
+from seamark.spark.plans.value_settings import SETTINGS, value_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Structure = dict[str, Any]
 
@@ -157,15 +164,15 @@ def structure_of(
     output_mode: str,
     sources: Mapping[str, SourceInfo],
     compiled: Compiled,
-    state_partitions: int,
-    session: Mapping[str, str],
+    spark: SparkSession,
 ) -> Structure:
-    """The structure of a compiled pipeline; ``session`` has settings that may lose rows."""
-    read = dict.fromkeys(compiled.leaves)
+    """The structure of a compiled pipeline and of what its session decides."""
+    read, conf = dict.fromkeys(compiled.leaves), spark.conf
+    session = lossy_options({key: conf.get(key, None) or "" for key in SESSION_SETTINGS})
     return {
         "name": name,
         "output_mode": output_mode,
-        "state_partitions": state_partitions if compiled.is_stateful else 0,
+        "state_partitions": int(conf.get(SHUFFLE_PARTITIONS) or 0) if compiled.is_stateful else 0,
         "sources": {
             source: {
                 "format": sources[source].format,
@@ -190,6 +197,7 @@ def structure_of(
         "computes": compiled.computes,
         "shares": compiled.shares,
         "reads": {name: sorted(compiled.sources_of[name]) for name in compiled.stateful_branches},
+        SETTINGS: value_settings(spark),
     }
 
 

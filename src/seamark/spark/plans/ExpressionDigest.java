@@ -8,6 +8,8 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.CommonExpressionDef;
+import org.apache.spark.sql.catalyst.expressions.CommonExpressionId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionWithRandomSeed;
 import org.apache.spark.sql.catalyst.expressions.GetArrayStructFields;
@@ -18,6 +20,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedLambdaVariable;
 import org.apache.spark.sql.catalyst.expressions.OuterReference;
 import org.apache.spark.sql.catalyst.expressions.TimeZoneAwareExpression;
+import org.apache.spark.sql.catalyst.expressions.With;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationDef;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
@@ -229,6 +232,15 @@ public class ExpressionDigest {
       }
       out.append("lambda of ").append(arguments.length).append(' ');
       write(((LambdaFunction) value).function(), plan, out);
+      while (variables.size() > before) variables.remove(variables.size() - 1);
+    } else if (value instanceof CommonExpressionId) {
+      out.append("variable ").append(variables.indexOf(value));
+    } else if (value instanceof With) {
+      With with = (With) value; // as of BETWEEN; each process numbers what is used twice
+      int before = variables.size();
+      Object[] used = array(with.defs());
+      for (int at = 0; at < used.length; at++) variables.add(((CommonExpressionDef) used[at]).id());
+      expression(with, plan, out);
       while (variables.size() > before) variables.remove(variables.size() - 1);
     } else if (value instanceof Expression) {
       expression((Expression) value, plan, out);
