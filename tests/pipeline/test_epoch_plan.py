@@ -48,7 +48,7 @@ def store(blobs: MemoryBlobs) -> CheckpointStore:
 
 def plan_of(batch: int, files: str, at: int = 0) -> Plan:
     offsets = f'v1\n{{"batchTimestampMs":{at}}}\n{{"logOffset":{batch}}}'
-    return Plan(offsets, {ENTRY.format(batch): f"v1\n{files}"})
+    return Plan(offsets, {ENTRY.format(batch): f"v1\n{files}"}, LEAVES)
 
 
 def epoch_of(store: CheckpointStore, batch: int, files: str, at: int = 0) -> RunningEpoch:

@@ -16,6 +16,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
 from seamark.capture.declared_inputs import Inputs, require_declared
 from seamark.capture.planned_compactions import is_compaction, planned_logs
 from seamark.capture.planned_files import IF_IT_CANNOT_BE, Modified, modified_by, planned_files
@@ -328,7 +330,7 @@ def _without(plan: Plan, folders: Collection[str]) -> Plan:
     """The plan without the logs in some folders below ``sources``."""
     left_out = tuple(f"sources/{folder}/" for folder in folders)
     kept = {path: text for path, text in plan.sources.items() if not path.startswith(left_out)}
-    return Plan(plan.offsets, kept)
+    return msgspec.structs.replace(plan, sources=kept)
 
 
 def missing_elsewhere(

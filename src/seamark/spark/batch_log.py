@@ -33,6 +33,12 @@ class Plan(msgspec.Struct, frozen=True):
     """The offset log's entry of the batch, verbatim."""
     sources: dict[str, str] = {}
     """Entries of the sources' own logs that are new in this batch, by path."""
+    leaves: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The source of each line, where that is known."""
+
+    def has_rows_of(self, other: Plan) -> bool:
+        """Whether both read the same. Verbatim: the entry has the time and the watermark, too."""
+        return (self.offsets, self.sources) == (other.offsets, other.sources)
 
 
 @dataclass(frozen=True)

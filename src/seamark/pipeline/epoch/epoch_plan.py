@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark.capture.changed_inputs import BRING_BACK, require_unchanged_files
@@ -83,9 +85,10 @@ def planned_epoch(
             f"{len(identity.leaves)}",
             where=copy.path(f"offsets/{batch_id}"),
         )
+    plan = msgspec.structs.replace(plan, leaves=identity.leaves)
     earlier = history.plans.get(batch_id)
-    # verbatim: the entry also has the time that the rows may contain, and the watermark
-    if earlier is not None and earlier != plan:
+    if earlier is not None and not earlier.has_rows_of(plan):
+        require_leaves(earlier, identity.leaves, batch_id + 1, copy.root)
         if batch_id in history.planned_again:
             raise LineageError(
                 f"epoch {batch_id + 1} cannot be run on the rows that it was planned for",
@@ -102,6 +105,33 @@ def planned_epoch(
         plan=plan,
         attempt=new_attempt(history.generation, history.timeline),
         latest=latest_by_source(identity.leaves, latest),
+    )
+
+
+def require_leaves(plan: Plan, leaves: Sequence[str], epoch: int, where: str) -> None:
+    """:class:`RefusedError` for the plan of an epoch whose outputs read other sources.
+
+    A plan that does not say which still says how many.
+    """
+    lines = len(parse_offsets(plan.offsets).lines)
+    if plan.leaves is not msgspec.UNSET:
+        require_same_leaves(plan.leaves, leaves, epoch, where)
+    elif lines != len(leaves):
+        raise _reads_otherwise(f"{lines} times", leaves, epoch, where)
+
+
+def require_same_leaves(then: Sequence[str], leaves: Sequence[str], epoch: int, where: str) -> None:
+    """The same by what the outputs have read ``then``."""
+    if [*then] != [*leaves]:
+        raise _reads_otherwise(", ".join(then), leaves, epoch, where)
+
+
+def _reads_otherwise(then: str, leaves: Sequence[str], epoch: int, where: str) -> RefusedError:
+    return RefusedError(
+        f"epoch {epoch} has to run again, and the outputs read other sources than then, or in "
+        "another order",
+        where=f"{where}; the outputs have read {then} and now read {', '.join(leaves)}",
+        hint=f"Start once with the outputs that there were in epoch {epoch}, then change them.",
     )
 
 
@@ -213,7 +243,7 @@ def store_plan(
     if stored == new:
         return
     plan = _usable(stored, new.follows, epoch.identity, functions, store.url)
-    if plan == epoch.plan:
+    if plan.has_rows_of(epoch.plan):
         return  # an earlier version has stored it, or more functions get the epoch now
     if epoch.batch not in history.planned_again:
         history.plans[epoch.batch] = plan
@@ -319,7 +349,7 @@ def _usable(
             where=f"{where}: functions may have been called with rows that would now be others",
             hint=_NEW_TIMELINE,
         )
-    return Plan(stored.offsets, stored.sources)
+    return Plan(stored.offsets, stored.sources, stored.leaves)
 
 
 def _changed_since(stored: StoredPlan, where: str) -> RefusedError:

@@ -49,6 +49,7 @@ from seamark.pipeline.recovery.lost_epochs import last_lost_epoch
 from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
 from seamark.pipeline.recovery.reanchor import record_gaps
 from seamark.pipeline.recovery.rollback import abandoned_timelines, rolled_back, shown_timeline
+from seamark.pipeline.recovery.shown_epochs import remembered_plans, require_first_can_run
 from seamark.pipeline.recovery.sink_recovery import (
     FinishedSinks,
     epoch_before,
@@ -313,14 +314,8 @@ class Recovery:
         history.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
         history.ahead = sinks_ahead(self._sinks, chosen, history.timeline)
-        if history.ahead and chain.leaves != list(self._identity.leaves):
-            raise RefusedError(
-                f"epochs after {chosen.epoch} have to run again, and the outputs read other "
-                "sources than then, or in another order",
-                where="; ".join(f"{sink} shows epoch {n}" for sink, n in history.ahead.items()),
-                hint=f"Start once with the outputs that there were at epoch {chosen.epoch} (they "
-                f"read {', '.join(chain.leaves)}), then change them.",
-            )
+        shown = remembered_plans(self._sinks.outputs, history, chain.batch)
+        require_first_can_run(shown, history, chain.batch, chain.leaves, self._identity.leaves)
         mine = dirs.own
         if chain.leaves != list(self._identity.leaves):
             reorder_sources(mine, chosen, self._identity)
@@ -337,7 +332,7 @@ class Recovery:
             planned = {}  # made before the rows were left out, for all that is known
         self._notes += gap_texts(history.newest.gaps)
         forget_unread(mine, chain.batch, self._identity.inputs)
-        self._plan_again(mine, history, chain.batch, planned)
+        self._plan_again(mine, history, chain.batch, planned | shown)
         if (unknown := history.first_unplanned) <= lost:
             refuse_unknown_rows(self._sinks.outputs, unknown, self._store.url)
         report = StartReport(
@@ -381,11 +376,6 @@ class Recovery:
     ) -> None:
         """Have epochs that were planned before run on the same rows, above all those that show."""
         shown = most_ahead(history.ahead, batch)
-        for output in self._sinks.outputs:
-            for epoch in range(batch + 2, history.ahead.get(output.name, 0) + 1):
-                receipt = output.sink.committed(history.timeline, epoch)
-                if receipt is not None and receipt.plan is not None:
-                    planned[epoch - 1] = receipt.plan
         planned |= self._stored_plans(history)
         for number in range(batch + 1, max(batch + 1, shown - 1) + 1):
             if (plan := planned.get(number)) is None:
