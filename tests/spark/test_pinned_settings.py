@@ -14,7 +14,8 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import DamageError
 from seamark.native.inspect.inspection import inspect
-from seamark.native.repartition import OLDEST, plan_repartition, repartition
+from seamark.native.repartition import plan_repartition, repartition
+from seamark.native.repartition_rules import OLDEST
 from seamark.native.state_choice import StateRequest, choose
 from seamark.native.state_rows import state_frame
 from seamark.sinks import FileSink
