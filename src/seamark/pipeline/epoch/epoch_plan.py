@@ -242,7 +242,8 @@ def store_plan(
     )
     if stored == new:
         return
-    plan = _usable(stored, new.follows, epoch.identity, functions, store.url)
+    plan = _following(stored, new.follows, store.url)
+    _require_unchanged(stored, epoch.identity, functions, store.url)
     if plan.has_rows_of(epoch.plan):
         return  # an earlier version has stored it, or more functions get the epoch now
     if epoch.batch not in history.planned_again:
@@ -266,7 +267,8 @@ def stored_plans(
     """Plans of the epochs that come after the newest checkpoint, by batch, as far as they go on.
 
     With ``functions`` an unusable one is an error. Without, nothing depends on it and it is left
-    out.
+    out. Whether the pipeline is what it was then is asked of later epochs when they come: it may
+    have changed in between.
     """
     timeline, newest, needed = history.timeline, history.newest, bool(functions)
     before = newest.epoch if newest is not None else history.first_batch
@@ -291,7 +293,10 @@ def stored_plans(
             stored = store.plans.read(timeline, number)
             if stored is None:
                 break
-            plans[number - 1] = _usable(stored, follows, identity, functions, store.url)
+            plan = _following(stored, follows, store.url)
+            if number == before + 1 or not needed:
+                _require_unchanged(stored, identity, functions, store.url)
+            plans[number - 1] = plan
         except (DamageError, RefusedError) as error:
             if needed:
                 raise
@@ -323,15 +328,22 @@ def _fingerprint_of(newest: CheckpointManifest | None) -> str:
     return "" if newest is None else newest.fingerprint or ""
 
 
-def _usable(
-    stored: StoredPlan,
-    follows: str,
-    identity: PipelineIdentity,
-    functions: tuple[str, ...],
-    where: str,
-) -> Plan:
-    """The plan, when it is whole and belongs where the pipeline stands."""
+def _following(stored: StoredPlan, follows: str, where: str) -> Plan:
+    """The plan, when it is whole and was made after the epoch that comes before it here."""
     _check(stored)
+    if stored.follows != follows:
+        raise LineageError(
+            f"epoch {stored.epoch} was started before, after a different epoch {stored.epoch - 1}",
+            where=f"{where}: functions may have been called with rows that would now be others",
+            hint=_NEW_TIMELINE,
+        )
+    return Plan(stored.offsets, stored.sources, stored.leaves)
+
+
+def _require_unchanged(
+    stored: StoredPlan, identity: PipelineIdentity, functions: tuple[str, ...], where: str
+) -> None:
+    """:class:`RefusedError` when the epoch was started by a pipeline that was another one."""
     leaves = identity.leaves
     if stored.leaves != leaves:
         reads = f"it reads {', '.join(stored.leaves)}; the pipeline now reads {', '.join(leaves)}"
@@ -343,13 +355,6 @@ def _usable(
         raise _changed_since(stored, f"{where}: {called}; {now}")
     if changes := changes_since(stored, identity, functions):
         raise _changed_since(stored, f"{where}: {'; '.join(changes)}")
-    if stored.follows != follows:
-        raise LineageError(
-            f"epoch {stored.epoch} was started before, after a different epoch {stored.epoch - 1}",
-            where=f"{where}: functions may have been called with rows that would now be others",
-            hint=_NEW_TIMELINE,
-        )
-    return Plan(stored.offsets, stored.sources, stored.leaves)
 
 
 def _changed_since(stored: StoredPlan, where: str) -> RefusedError:
