@@ -307,7 +307,24 @@ def test_an_epoch_that_a_sink_shows_runs_again_at_the_time_that_its_rows_may_con
     with pytest.raises(PlanDiffers):
         planned_epoch(copy, identity, history, 0)
     copy.write("offsets/0", plan_of(0, "file", at=1).offsets.encode())
-    assert planned_epoch(copy, identity, history, 0).plan == history.plans[0]
+    assert planned_epoch(copy, identity, history, 0).plan.has_rows_of(history.plans[0])
+
+
+def test_an_epoch_does_not_run_on_a_plan_that_came_after_another_epoch(
+    tmp_path: Path, store: CheckpointStore
+) -> None:
+    first, other = epoch_of(store, 0, "a"), epoch_of(store, 0, "a and b")
+    copy = LocalCopy(str(tmp_path))
+    copy.write("sources/0/1", b"v1\nfile")
+    copy.write("offsets/1", plan_of(1, "file").offsets.encode())
+    line = history_of(store, decided(first))
+    then = planned_epoch(copy, first.identity, line, 1).plan
+    assert then.follows == first.fingerprint
+    for newest, expected in ((first, PlanDiffers), (other, LineageError)):
+        line = history_of(store, decided(newest))
+        line.plans[1] = msgspec.structs.replace(then, offsets=plan_of(1, "file", at=1).offsets)
+        with pytest.raises(expected):
+            planned_epoch(copy, first.identity, line, 1)
 
 
 def test_what_to_do_about_a_file_of_a_plan_goes_by_where_the_plan_is_from(
