@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from seamark import Pipeline
+from seamark import Pipeline, open_store
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
@@ -181,15 +181,27 @@ class Shop:
         rows = pa.table({"v": pa.array(keys, pa.int64())})
         deltalake.write_deltalake(self._root / "names", rows, mode="overwrite")
 
-    def pipeline(self, *, sep: str = ",", **options: Any) -> Pipeline:
+    def pipeline(
+        self, *, sep: str = ",", version: Literal["recorded", "latest"] = "recorded", **options: Any
+    ) -> Pipeline:
         p = Pipeline("shop", self._root / "store", progress=None, **options)
         read = self._spark.readStream.schema("v long").option("sep", sep)
         rows = p.source("in", read.csv(str(self._root / "in")))
         if (self._root / "names").exists():
-            rows = rows.join(p.table("names", self._root / "names"), "v")
+            rows = rows.join(p.table("names", self._root / "names", version=version), "v")
         p.sink("rows", rows, ForeachBatchSink(by_key(self._table), idempotent=True))
         p.sink("files", rows, FileSink(self._root / "out"))
         return p
+
+    def deliver(self, number: int, line: str) -> None:
+        (self._root / "in" / f"{number}.csv").write_text(line)
+
+    def lose_checkpoints_after(self, epoch: int) -> None:
+        folder = self._root / "store"
+        with open_store(folder) as store:
+            later = [number for number, of in store.list() if of > epoch]
+        for number in later:
+            (folder / f"checkpoints/checkpoint_{number:06}/manifest.json").write_text("{")
 
     def begin(self) -> None:
         """Call the function, and die before there is a checkpoint."""
@@ -214,6 +226,23 @@ def test_a_first_epoch_is_joined_with_the_version_of_its_first_try(shop: Shop) -
     shop.write_names(1, 2)
     shop.pipeline().run()
     assert shop.shown == (Counter([1]), Counter([1]))
+
+
+@pytest.mark.warm
+def test_epochs_whose_checkpoints_are_lost_are_each_joined_with_the_version_of_their_first_try(
+    shop: Shop,
+) -> None:
+    pytest.importorskip("deltalake")
+    for epoch in (1, 2, 3):
+        shop.write_names(*range(epoch + 2))
+        shop.deliver(epoch, f"{epoch + 1},x\n{epoch + 2},x")  # the last one is not in the table
+        shop.pipeline(version="latest").run()
+    shows = shop.shown
+    shop.lose_checkpoints_after(1)
+    with pytest.raises(RefusedError, match="epoch 3 was started before"):
+        shop.pipeline().run()
+    shop.pipeline().run()
+    assert shop.shown == shows
 
 
 @pytest.mark.warm

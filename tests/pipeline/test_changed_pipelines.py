@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import Pipeline, SeamarkError, open_store
-from seamark.errors import RefusedError
+from seamark.errors import LineageError, RefusedError
 from seamark.pipeline.run import Run
 from seamark.sinks import FileSink
 from tests.pipeline.support.crashing import crash
@@ -18,9 +18,11 @@ from tests.pipeline.support.workloads import (
     EPOCHS,
     Shown,
     Uninterrupted,
+    clock,
     orders,
     payments,
     provider_of,
+    put_file,
     rows_in,
     run,
     shown,
@@ -189,6 +191,30 @@ def test_lost_epochs_of_before_and_after_an_added_sink_run_again_in_two_starts(
     shop.with_small().run()
     assert shown(tmp_path) == in_two_goes
     assert rows_in(tmp_path / "small") == small
+
+
+def test_a_target_with_epochs_after_another_one_does_not_say_what_is_read(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    from seamark.testing.crashes import SimulatedCrash, crash_at
+
+    def into(folder: str, **options: Any) -> Pipeline:
+        p = Pipeline("shop", tmp_path / "store", **options)
+        p.sink("rows", p.source("orders", orders(spark, shop.folder)), FileSink(tmp_path / folder))
+        return p
+
+    into("old").run()
+    damage_after(tmp_path / "store", epoch=1)
+    shutil.rmtree(tmp_path / "store/working")
+    read_first = {"id": 1, "k": 1, "v": 1, "t": clock(0)}
+    put_file(shop.folder / "orders", -1, [read_first])
+    with pytest.raises(SimulatedCrash):
+        into("new", policy="warn", on_step=crash_at("retain", "after", 2)).run()
+    with pytest.raises(LineageError, match="epoch 3 was planned before, after a different epoch 2"):
+        into("old", policy="warn").run()
+    assert FileSink(tmp_path / "old").unpublish_after(2) == [3]
+    into("old", policy="warn").run()
+    assert epochs_of(tmp_path / "old") == {1, 2, 3, 4}
 
 
 def damage_after(folder: Path, epoch: int) -> None:

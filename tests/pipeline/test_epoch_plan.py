@@ -180,6 +180,33 @@ def test_a_plan_for_other_sources_asks_for_a_start_with_the_sinks_as_they_were(
     assert found(store, leaves=("in", "in"), functions=()) == {}
 
 
+def test_a_later_epoch_is_compared_with_the_pipeline_when_it_comes(
+    tmp_path: Path, store: CheckpointStore
+) -> None:
+    line, twice = history_of(store), ("in", "in")
+    first, second = epoch_of(store, 0, "a"), epoch_of(store, 1, "b")
+    store_plan(store, first, line, FUNCTIONS, 0)
+    added = Plan(second.plan.offsets + '\n{"logOffset":1}', second.plan.sources)
+    whole = msgspec.structs.replace(
+        stored(store, added, leaves=twice), epoch=2, follows=first.fingerprint
+    )
+    put(store, whole)
+    with pytest.raises(RefusedError, match="epoch 1 was started before the pipeline was changed"):
+        found(store, leaves=twice)
+    line.plans = found(store)
+    assert line.plans[0] == first.plan
+    assert line.plans[1].leaves == twice
+    line.newest = decided(first)
+    with pytest.raises(RefusedError, match="epoch 2 was started before the pipeline was changed"):
+        store_plan(store, second, line, FUNCTIONS, 0)
+    copy = LocalCopy(str(tmp_path))
+    copy.write("offsets/1", second.plan.offsets.encode())
+    with pytest.raises(RefusedError, match="epoch 2 has to run again, and the outputs read"):
+        planned_epoch(copy, first.identity, line, 1)
+    assert found(store, functions=()) == {0: first.plan}
+    assert found(store, decided(first), twice) == {1: line.plans[1]}
+
+
 def test_an_epoch_that_a_function_was_called_with_is_not_given_to_one_of_another_name(
     store: CheckpointStore,
 ) -> None:
@@ -280,7 +307,24 @@ def test_an_epoch_that_a_sink_shows_runs_again_at_the_time_that_its_rows_may_con
     with pytest.raises(PlanDiffers):
         planned_epoch(copy, identity, history, 0)
     copy.write("offsets/0", plan_of(0, "file", at=1).offsets.encode())
-    assert planned_epoch(copy, identity, history, 0).plan == history.plans[0]
+    assert planned_epoch(copy, identity, history, 0).plan.has_rows_of(history.plans[0])
+
+
+def test_an_epoch_does_not_run_on_a_plan_that_came_after_another_epoch(
+    tmp_path: Path, store: CheckpointStore
+) -> None:
+    first, other = epoch_of(store, 0, "a"), epoch_of(store, 0, "a and b")
+    copy = LocalCopy(str(tmp_path))
+    copy.write("sources/0/1", b"v1\nfile")
+    copy.write("offsets/1", plan_of(1, "file").offsets.encode())
+    line = history_of(store, decided(first))
+    then = planned_epoch(copy, first.identity, line, 1).plan
+    assert then.follows == first.fingerprint
+    for newest, expected in ((first, PlanDiffers), (other, LineageError)):
+        line = history_of(store, decided(newest))
+        line.plans[1] = msgspec.structs.replace(then, offsets=plan_of(1, "file", at=1).offsets)
+        with pytest.raises(expected):
+            planned_epoch(copy, first.identity, line, 1)
 
 
 def test_what_to_do_about_a_file_of_a_plan_goes_by_where_the_plan_is_from(

@@ -382,6 +382,20 @@ def test_an_upgrade_that_was_rolled_back_is_made_again(counting: Counting) -> No
         assert set(shows.values()) == {1}
 
 
+def test_a_pipeline_is_changed_right_after_a_rollback(counting: Counting) -> None:
+    counting.declare("counts").run()
+    with open_store(counting.root / "store") as store:
+        earlier = store.list_ids()[0]
+    counting.declare("counts").rollback(earlier)
+    run = counting.declare("sums", "counts", policy="evolve").run()
+    assert f"sink counts: {BEFORE - 1} epochs taken back and kept aside" in run.report.notes
+    folder = counting.world.folder
+    assert counting.newest("counts") == counts(rows_of(folder))
+    assert counting.newest("sums") == sums(rows_of(folder, 1))
+    shows = Counter((row["epoch"], row["k"]) for row in values_in(counting.root / "counts"))
+    assert set(shows.values()) == {1}
+
+
 def test_a_sink_that_does_not_show_its_epoch_yet_cannot_be_removed(counting: Counting) -> None:
     hook = crash_at(Step.COMMIT, "before", BEFORE)
     with pytest.raises(SimulatedCrash):

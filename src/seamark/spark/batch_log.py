@@ -35,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Entries of the sources' own logs that are new in this batch, by path."""
     leaves: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     """The source of each line, where that is known."""
+    follows: str | msgspec.UnsetType = msgspec.UNSET
+    """The fingerprint of the epoch before, where that is known; empty for the first one."""
 
     def has_rows_of(self, other: Plan) -> bool:
         """Whether both read the same. Verbatim: the entry has the time and the watermark, too."""

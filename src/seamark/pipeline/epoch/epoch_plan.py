@@ -25,6 +25,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.begun_epoch import PROMISES_NOTHING, changes_since
+from seamark.pipeline.epoch.earlier_plans import require_follows, require_leaves
 from seamark.pipeline.epoch.running_epoch import (
     EpochHistory,
     PlanDiffers,
@@ -85,10 +86,12 @@ def planned_epoch(
             f"{len(identity.leaves)}",
             where=copy.path(f"offsets/{batch_id}"),
         )
-    plan = msgspec.structs.replace(plan, leaves=identity.leaves)
+    follows = fingerprint_of(history.newest)
+    plan = msgspec.structs.replace(plan, leaves=identity.leaves, follows=follows)
     earlier = history.plans.get(batch_id)
     if earlier is not None and not earlier.has_rows_of(plan):
         require_leaves(earlier, identity.leaves, batch_id + 1, copy.root)
+        require_follows(earlier, follows, batch_id + 1, copy.root)
         if batch_id in history.planned_again:
             raise LineageError(
                 f"epoch {batch_id + 1} cannot be run on the rows that it was planned for",
@@ -105,33 +108,6 @@ def planned_epoch(
         plan=plan,
         attempt=new_attempt(history.generation, history.timeline),
         latest=latest_by_source(identity.leaves, latest),
-    )
-
-
-def require_leaves(plan: Plan, leaves: Sequence[str], epoch: int, where: str) -> None:
-    """:class:`RefusedError` for the plan of an epoch whose outputs read other sources.
-
-    A plan that does not say which still says how many.
-    """
-    lines = len(parse_offsets(plan.offsets).lines)
-    if plan.leaves is not msgspec.UNSET:
-        require_same_leaves(plan.leaves, leaves, epoch, where)
-    elif lines != len(leaves):
-        raise _reads_otherwise(f"{lines} times", leaves, epoch, where)
-
-
-def require_same_leaves(then: Sequence[str], leaves: Sequence[str], epoch: int, where: str) -> None:
-    """The same by what the outputs have read ``then``."""
-    if [*then] != [*leaves]:
-        raise _reads_otherwise(", ".join(then), leaves, epoch, where)
-
-
-def _reads_otherwise(then: str, leaves: Sequence[str], epoch: int, where: str) -> RefusedError:
-    return RefusedError(
-        f"epoch {epoch} has to run again, and the outputs read other sources than then, or in "
-        "another order",
-        where=f"{where}; the outputs have read {then} and now read {', '.join(leaves)}",
-        hint=f"Start once with the outputs that there were in epoch {epoch}, then change them.",
     )
 
 
@@ -228,7 +204,7 @@ def store_plan(
         timeline=epoch.timeline,
         epoch=epoch.number,
         fingerprint=epoch.fingerprint,
-        follows=_fingerprint_of(history.newest),
+        follows=fingerprint_of(history.newest),
         leaves=epoch.identity.leaves,
         offsets=epoch.plan.offsets,
         sources=epoch.plan.sources,
@@ -242,7 +218,8 @@ def store_plan(
     )
     if stored == new:
         return
-    plan = _usable(stored, new.follows, epoch.identity, functions, store.url)
+    plan = _following(stored, new.follows, store.url)
+    _require_unchanged(stored, epoch.identity, functions, store.url)
     if plan.has_rows_of(epoch.plan):
         return  # an earlier version has stored it, or more functions get the epoch now
     if epoch.batch not in history.planned_again:
@@ -266,7 +243,8 @@ def stored_plans(
     """Plans of the epochs that come after the newest checkpoint, by batch, as far as they go on.
 
     With ``functions`` an unusable one is an error. Without, nothing depends on it and it is left
-    out.
+    out. Whether the pipeline is what it was then is asked of later epochs when they come: it may
+    have changed in between.
     """
     timeline, newest, needed = history.timeline, history.newest, bool(functions)
     before = newest.epoch if newest is not None else history.first_batch
@@ -275,7 +253,7 @@ def stored_plans(
     if needed and begun - epochs:
         raise _overtaken(min(begun), store.url)
     plans: dict[int, Plan] = {}
-    follows = _fingerprint_of(newest)
+    follows = fingerprint_of(newest)
     for number in range(before + 1, before + 1 + len(epochs)):
         if number not in epochs:
             if needed:
@@ -291,7 +269,10 @@ def stored_plans(
             stored = store.plans.read(timeline, number)
             if stored is None:
                 break
-            plans[number - 1] = _usable(stored, follows, identity, functions, store.url)
+            plan = _following(stored, follows, store.url)
+            if number == before + 1 or not needed:
+                _require_unchanged(stored, identity, functions, store.url)
+            plans[number - 1] = plan
         except (DamageError, RefusedError) as error:
             if needed:
                 raise
@@ -319,19 +300,27 @@ def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> No
             )
 
 
-def _fingerprint_of(newest: CheckpointManifest | None) -> str:
+def fingerprint_of(newest: CheckpointManifest | None) -> str:
+    """That of the newest decided epoch; empty when there is none."""
     return "" if newest is None else newest.fingerprint or ""
 
 
-def _usable(
-    stored: StoredPlan,
-    follows: str,
-    identity: PipelineIdentity,
-    functions: tuple[str, ...],
-    where: str,
-) -> Plan:
-    """The plan, when it is whole and belongs where the pipeline stands."""
+def _following(stored: StoredPlan, follows: str, where: str) -> Plan:
+    """The plan, when it is whole and was made after the epoch that comes before it here."""
     _check(stored)
+    if stored.follows != follows:
+        raise LineageError(
+            f"epoch {stored.epoch} was started before, after a different epoch {stored.epoch - 1}",
+            where=f"{where}: functions may have been called with rows that would now be others",
+            hint=_NEW_TIMELINE,
+        )
+    return Plan(stored.offsets, stored.sources, stored.leaves)
+
+
+def _require_unchanged(
+    stored: StoredPlan, identity: PipelineIdentity, functions: tuple[str, ...], where: str
+) -> None:
+    """:class:`RefusedError` when the epoch was started by a pipeline that was another one."""
     leaves = identity.leaves
     if stored.leaves != leaves:
         reads = f"it reads {', '.join(stored.leaves)}; the pipeline now reads {', '.join(leaves)}"
@@ -343,13 +332,6 @@ def _usable(
         raise _changed_since(stored, f"{where}: {called}; {now}")
     if changes := changes_since(stored, identity, functions):
         raise _changed_since(stored, f"{where}: {'; '.join(changes)}")
-    if stored.follows != follows:
-        raise LineageError(
-            f"epoch {stored.epoch} was started before, after a different epoch {stored.epoch - 1}",
-            where=f"{where}: functions may have been called with rows that would now be others",
-            hint=_NEW_TIMELINE,
-        )
-    return Plan(stored.offsets, stored.sources, stored.leaves)
 
 
 def _changed_since(stored: StoredPlan, where: str) -> RefusedError:

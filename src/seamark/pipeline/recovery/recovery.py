@@ -148,9 +148,9 @@ class Recovery:
         if check.fit is Compatibility.EVOLVES and chosen is not None and check.upgrade is not None:
             self._notes += [row.text for row in check.upgrade.changes]
             # a rollback has given them up; else an output that it removed could not come again
-            kept = (shown_timeline(chosen), chosen.timeline or "")
-            self._notes += take_back_abandoned(self._sinks, chosen, *kept)
-            ahead = sinks_ahead(self._sinks, chosen, shown_timeline(chosen))
+            own = chosen.timeline or ""
+            self._notes += take_back_abandoned(self._sinks, chosen, own)
+            ahead = sinks_ahead(self._sinks, chosen, own)
             # once it is decided, nothing tells that they were
             if last_lost_epoch(self._store, chosen, walk) > chosen.epoch:
                 refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)

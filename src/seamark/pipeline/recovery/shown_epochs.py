@@ -12,7 +12,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from seamark.pipeline.declaration.compile import Output
-from seamark.pipeline.epoch.epoch_plan import require_leaves, require_same_leaves
+from seamark.pipeline.epoch.earlier_plans import (
+    require_follows,
+    require_leaves,
+    require_same_leaves,
+)
+from seamark.pipeline.epoch.epoch_plan import fingerprint_of
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.sink_recovery import most_ahead
 from seamark.spark.batch_log import Plan
@@ -41,6 +46,8 @@ def require_first_can_run(
 ) -> None:
     """:class:`RefusedError` when the first of them was planned for outputs that read otherwise.
 
+    :class:`LineageError` when it came after another epoch than the newest one.
+
     Of a plan that does not say what it reads, it is what the outputs have read until then. Later
     epochs are compared when they come: outputs may have been added in between.
     """
@@ -52,3 +59,4 @@ def require_first_can_run(
         require_same_leaves(leaves_then, leaves, batch + 2, where)
     if plan is not None:
         require_leaves(plan, leaves, batch + 2, where)
+        require_follows(plan, fingerprint_of(history.newest), batch + 2, where)
