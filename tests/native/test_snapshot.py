@@ -27,7 +27,13 @@ from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.snapshot import Snapshot, take_snapshot
 from seamark.spark.batch_log import log_offset, parse_offsets
-from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
+from tests.checkpoint_dir.support.directories import (
+    QUERY,
+    make_copy,
+    offsets_text,
+    source_entry,
+    state_of,
+)
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.support.servers import ObjectServer
 
@@ -238,6 +244,48 @@ def test_a_batch_never_goes_along_without_the_entries_that_its_sources_noted_mea
     assert back.read_text(f"sources/0/{last}") == copy.read_text(f"sources/0/{last}")
 
 
+class FirstRows(LocalDirectory):
+    """A query whose second source gets its first rows while its directory is listed."""
+
+    def listing(self) -> dict[str, FileEntry]:
+        before = super().listing()
+        if "sources/b/0" in before:
+            return before
+        self.copy.write("sources/b/0", source_entry(0).encode())
+        self.copy.write("offsets/1", named_offsets("0", '{"logOffset":0}'))
+        if not self.commits:
+            return before
+        self.copy.write("commits/1", b'v1\n{"nextBatchWatermarkMs":0}')
+        logs = {path: at for path, at in super().listing().items() if path[0] in "oc"}
+        return before | logs  # the sources were listed first
+
+    commits = False
+
+
+def named_offsets(first: str, second: str) -> bytes:
+    lines = [f'a:{{"logOffset":{first}}}', f"b:{second}"]
+    return offsets_text(*lines).replace("v1", "v2", 1).encode()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_named_source_that_gets_its_first_rows_meanwhile_goes_along_whole_or_not_at_all(
+    tmp_path: Path, commits: bool
+) -> None:
+    copy = LocalCopy(tmp_path / "ck")
+    copy.write("metadata", f'{{"id":"{QUERY}"}}'.encode())
+    copy.write("sources/a/0", source_entry(0).encode())
+    copy.write("offsets/0", named_offsets("0", "-"))
+    copy.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+    directory = FirstRows(tmp_path / "ck")
+    directory.commits = commits
+    with open_store(tmp_path / "store") as store:
+        taken = take_snapshot(directory, store)
+    assert (taken.batch, taken.in_flight) == (1 if commits else 0, False)
+    back = restored(tmp_path, taken.checkpoint_id)
+    assert back.batches("offsets")[-1] == taken.batch
+    assert (back.read_text("sources/b/0") is not None) == commits
+
+
 def test_a_restored_directory_has_no_file_noted_that_only_the_store_says_is_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +333,8 @@ def test_a_query_that_keeps_the_logs_of_one_batch_is_not_called_damaged_while_it
     for partition in (0, 1):
         copy.write(f"state/0/{partition}/4.delta", state_of(partition, 4))
     assert take(tmp_path).batch == 3
+    with pytest.raises(RefusedError, match="batch 2 is not there as a whole"):
+        take(tmp_path, batch=2)
 
 
 def test_a_directory_with_a_hole_is_told_and_never_stored(tmp_path: Path) -> None:

@@ -201,7 +201,8 @@ def _previous_offsets(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
     try:
         return _offsets(files, batch - 1)
     except MissingVersion:
-        if files.batches("offsets") == [batch, batch + 1]:
+        is_running = batch + 1 not in files.batches("commits")
+        if is_running and files.batches("offsets") == [batch, batch + 1]:
             raise SkippedBatch(
                 f"offsets/{batch - 1} was removed when batch {batch + 1} was planned",
                 where=files.uri,

@@ -184,7 +184,7 @@ def entry_beyond(logs: Newest, entry: OffsetLogEntry) -> int | None:
     been listed.
     """
     if entry.names:
-        return None  # whose a line is, is known: its entries are looked for by their numbers
+        return _entry_beyond_named(logs, entry)
     needed = sorted({at for line in entry.lines if (at := log_offset(line)) is not None})[::-1]
     reached = sorted((at for at in logs.values() if at is not None), reverse=True)
     for at, newest in zip_longest(needed, reached, fillvalue=-1):
@@ -195,6 +195,15 @@ def entry_beyond(logs: Newest, entry: OffsetLogEntry) -> int | None:
         return None
     longer = {n: None if at is None else max(at, needed[0]) for n, at in by_number.items()}
     return needed[0] if possible_lines(entry.lines, longer) else None
+
+
+def _entry_beyond_named(logs: Newest, entry: OffsetLogEntry) -> int | None:
+    """The same where each line says whose it is. A source without rows so far has no log yet."""
+    for name, line in zip(entry.names, entry.lines, strict=True):
+        at, newest = log_offset(line), logs.get(name)
+        if at is not None and at > (-1 if newest is None else newest):
+            return at
+    return None
 
 
 def position_in(line: str) -> int | None:

@@ -28,7 +28,7 @@ from seamark.reports.places import local_path
 from seamark.reports.verification import check_checkpoints, present_ids
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
-from seamark.store.inspection import require_same_history
+from seamark.store.inspection import require_same_history, require_same_timeline
 from seamark.store.owner import Owner
 from seamark.store.validation import Evidence
 
@@ -70,13 +70,14 @@ def _listed(
     """
     before = store.owner()
     known = summarize_checkpoints(store)
+    owner = require_same_history(store, before)
     if not known or not verify:
-        return require_same_history(store, before), known, []
+        return owner, known, []
     newest = max(known)
     unproven = _verify(store, known)
     if newest not in known:
         raise Overtaken
-    return require_same_history(store, before), known, unproven
+    return require_same_timeline(store, owner), known, unproven
 
 
 def _verify(store: CheckpointStore, known: dict[int, CheckpointSummary]) -> list[int]:

@@ -20,7 +20,7 @@ from seamark.store.consistent_read import (
     Overtaken,
     listing,
     raise_if_overtaken,
-    raise_if_rewritten,
+    raise_if_rolled_back,
     until_settled,
 )
 from seamark.store.manifests import StoredManifest
@@ -75,7 +75,7 @@ def plan_prune(parts: StoreParts, rule: Retention) -> list[Verdict]:
     def look() -> tuple[Owner, list[Candidate]]:
         ids, owner = listing(parts.manifests, parts.ownership)
         candidates = _survey(parts, ids, owner, rule)
-        raise_if_rewritten(parts.ownership, owner)
+        raise_if_rolled_back(parts.ownership, owner)
         return owner, candidates
 
     owner, candidates = until_settled(look, parts.blobs.url)

@@ -110,6 +110,18 @@ def raise_if_rewritten(ownership: Ownership, owner: Owner) -> None:
         raise Overtaken
 
 
+def raise_if_rolled_back(ownership: Ownership, owner: Owner) -> Owner:
+    """The owner as it is now; :class:`Overtaken` when the store was rolled back since.
+
+    For a read that may take long, as that of state does. A watched store is claimed for every
+    checkpoint, and what was listed before a claim counts as before.
+    """
+    now = ownership.read()
+    if now.timeline != owner.timeline:
+        raise Overtaken
+    return now
+
+
 def raise_if_missed(
     listed: Collection[int], parents: Iterable[int | None], load: Callable[[int], object]
 ) -> None:

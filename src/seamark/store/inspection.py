@@ -17,6 +17,7 @@ from seamark.store.consistent_read import (
     history_of,
     is_pruned,
     raise_if_overtaken,
+    raise_if_rolled_back,
     until_settled,
     view_of,
 )
@@ -260,6 +261,14 @@ def require_same_history(store: StoreReader, owner: Owner) -> Owner:
     if history_of(now) != history_of(owner):
         raise Overtaken
     return now
+
+
+def require_same_timeline(store: StoreReader, owner: Owner) -> Owner:
+    """The owner as it is now; :class:`Overtaken` when the store was rolled back since.
+
+    To be asked after state was read, which may take longer than the store goes without a claim.
+    """
+    return raise_if_rolled_back(store._reading(), owner)
 
 
 def require_listed(store: StoreReader, owner: Owner, ids: Sequence[int]) -> None:

@@ -29,11 +29,14 @@ def transfer_object(
     What the target has already is read there, once. A damaged one is replaced.
     :class:`DamageError` when the source has no good one: then the target stays as it is.
     """
-    key = key_of(shared)
-    if target.is_verified(shared) or target.content_problem(shared) is None:
+    if target.is_verified(shared) or _is_there(shared, source, target):
         return 0
-    _make_room(shared, source, target)
-    put_object(target.blobs, key, counted(source.read(shared)))
+    try:
+        put_object(target.blobs, key_of(shared), counted(source.read(shared)))
+    except (KeyExists, Taken):  # another copy of the same store was faster: it is read
+        if problem := target.content_problem(shared):
+            raise DamageError(problem, where=target.blobs.url, hint=ADVICE) from None
+        return 0
     target.expect([shared], verified=False)
     return shared.size
 
@@ -51,9 +54,8 @@ def take_object(
     """
     key = key_of(shared)
     target.expect([shared], verified=False)
-    if target.content_problem(shared) is None:
+    if _is_there(shared, source, target):
         return False
-    _make_room(shared, source, target)
     is_taken = target.blobs.take_from(source.blobs, key, shared.size)
     if not is_taken:
         with suppress(KeyExists, Taken):  # somebody else does the same: it is read below
@@ -65,11 +67,18 @@ def take_object(
     return not is_taken
 
 
-def _make_room(shared: SharedObject, source: SharedObjects, target: SharedObjects) -> None:
-    """Remove a damaged object: bytes are only given up for better ones."""
+def _is_there(shared: SharedObject, source: SharedObjects, target: SharedObjects) -> bool:
+    """Whether the target has an object. A damaged one is removed: bytes are only given up for
+    better ones."""
     key = key_of(shared)
+    if target.content_problem(shared) is None:
+        return True
     if target.blobs.stat(key) is None:
-        return
+        return False
     if problem := source.content_problem(shared):
         raise DamageError(problem, where=source.blobs.url, hint=ADVICE)
+    # another copy may have brought it since, and a checkpoint that names it
+    if target.content_problem(shared) is None:
+        return True
     target.blobs.delete([key])
+    return False

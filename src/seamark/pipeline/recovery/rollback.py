@@ -25,7 +25,7 @@ from seamark.store.inspection import (
     is_writer_alive,
     newest_checkpoint,
     pruned_or,
-    require_same_history,
+    require_same_timeline,
     require_there,
     was_pruned,
 )
@@ -276,8 +276,10 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
 
 def _plan(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
     """:class:`Overtaken` when the store is rolled back, or its newest one pruned, meanwhile."""
-    owner = store.owner()
     chosen = require_rollback_target(store, checkpoint_id)
+    owner = store.owner()  # after that: it reads all state, and a watched store is claimed often
+    if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
+        raise Overtaken
     later = [
         i for i in store.list_ids() if i > checkpoint_id and standing(owner, i) is Standing.CURRENT
     ]
@@ -296,7 +298,7 @@ def _plan(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
         raise Overtaken
     require_there(store, checkpoint_id)
     given_up_before = _given_up_before(store, owner, chosen, newest)
-    now = require_same_history(store, owner)  # which may have been given back meanwhile
+    now = require_same_timeline(store, owner)  # which may have been given back meanwhile
     return RollbackPlan(
         chosen=chosen,
         newest_id=counting[0] if counting else checkpoint_id,

@@ -99,6 +99,8 @@ def plan_copy(
     there_owner, alive = writer_of(target)
     if alive is not False and not take_over:
         raise _in_use(target, there_owner)
+    # first: what another copy brings meanwhile is of the source, and would not be listed there
+    there = _target_contents(target, there_owner)
     owner, known, unusable, gone = until_settled(
         partial(_readable, source, checkpoint_id), source.url
     )
@@ -109,7 +111,6 @@ def plan_copy(
         chosen = [_required(source, owner, checkpoint_id, known, unusable)]
         unusable = []
     items = {i: known[i] for i in with_chains(chosen, known)}
-    there = _target_contents(target, there_owner)
     refuse_other_history(owner, there_owner, known, there, gone)
     refuse_other_objects(items.values(), there)
     _refuse_damaged(target, items, there)

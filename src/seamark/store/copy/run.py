@@ -11,12 +11,13 @@ Tests: ``tests/store/test_copying.py``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from seamark._common.text import default_writer
 from seamark.blobs.conditional_writes import Taken, create_once
-from seamark.blobs.contract import Buffer, TagMismatch
+from seamark.blobs.contract import Buffer, KeyExists, TagMismatch
 from seamark.blobs.streams import PIECE, small_or_stream
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -185,8 +186,11 @@ def _copy_one(
         elif known is not None and not replaceable:
             raise written_meanwhile(target._parts, checkpoint_id)
         else:
-            _guard(target, mine)
-            named, size = write_sidecar(source._parts, target._parts, stored.manifest, progress)
+            guard = partial(_guard, target, mine)
+            guard()
+            named, size = write_sidecar(
+                source._parts, target._parts, stored.manifest, progress, guard
+            )
             size += source._parts.partitioned.copy(
                 stored.manifest, target._parts.partitioned, progress.states
             )
@@ -287,12 +291,17 @@ class CopyProgress:
 
 
 def write_sidecar(
-    source: StoreParts, target: StoreParts, manifest: CheckpointManifest, progress: CopyProgress
+    source: StoreParts,
+    target: StoreParts,
+    manifest: CheckpointManifest,
+    progress: CopyProgress,
+    guard: Callable[[], None],
 ) -> tuple[str | None, int]:
     """Copy a sidecar, verified before it appears; the name that its manifest must give, and bytes.
 
     The name is None when the sidecar is where every reader looks first. What an earlier try has
-    left is written again.
+    left is written again. ``guard`` raises when the target is somebody else's by now: then it may
+    not be left by a try.
     """
     if not source.sidecars.holds_sidecar(manifest):
         return None, 0
@@ -301,8 +310,13 @@ def write_sidecar(
     limit = target.blobs.max_put
     if limit is None:
         with target.blobs.exclusive():
+            guard()
             target.blobs.delete([usual])  # no manifest that counts is under this id
-        target.blobs.create_stream(usual, counted)
+        try:
+            target.blobs.create_stream(usual, counted)
+        except KeyExists:
+            guard()
+            raise written_meanwhile(target, manifest.checkpoint_id) from None
         return None, progress.bytes
     data = small_or_stream(counted, limit)
     if isinstance(data, bytes):
@@ -313,6 +327,7 @@ def write_sidecar(
             pass  # an unfinished save of somebody else's: left alone
     if not manifest.is_ours:
         # a name of its own would make another system's manifest look like one of ours
+        guard()
         target.blobs.delete([usual])
         target.blobs.create_stream(usual, [data] if isinstance(data, bytes) else data)
         return None, progress.bytes
