@@ -193,6 +193,9 @@ MOST_ANSWERS: Final = 20
 """What an S3 service may answer to a question about its unfinished uploads: all answers together
 in that time. S3 lists 1000 uploads at a time."""
 
+MOST_SILENT_SERVERS: Final = 8
+"""Kafka's servers that do not answer to ``sources --check``, after which no others are asked."""
+
 # forks
 
 MOST_ORIGIN_TARGETS: Final = 1_000

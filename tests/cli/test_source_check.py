@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from seamark import ConnectorCheckpoint, open_store
+from seamark import ConnectorCheckpoint, limits, open_store
 from seamark.cli.source_check import check_document, checked_sources
-from seamark.errors import DamageError
+from seamark.errors import DamageError, SourceSilentError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.kafka.client import java_id, read_settings
 from seamark.spark.kafka.positions import Offsets, PartitionEnds, TopicFacts, Topics
@@ -111,6 +112,26 @@ def test_a_kafka_that_does_not_answer_gives_the_exit_code_of_that(cli: Cli, tmp_
         store.save(manifest(source_servers={"trades": nobody}).replace(checkpoint_id=1))
     assert cli("sources", tmp_path, "--check", "--timeout", "1s") == 7
     assert nobody in cli.err
+
+
+def test_servers_that_do_not_answer_are_waited_for_once(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = limits.MOST_SILENT_SERVERS + 3
+    servers = {f"source{n:02}": f"kafka{n // 2}:9092" for n in range(2 * several)}
+    offsets = {name: ConnectorCheckpoint({}, 1, {"line": LINE}) for name in servers}
+    asked: list[str] = []
+
+    def silent(settings: Mapping[str, str], *_: object) -> Topics:
+        asked.append(settings["bootstrap.servers"])
+        raise SourceSilentError("Kafka does not answer", where=asked[-1])
+
+    monkeypatch.setattr("seamark.cli.sources.look_at", silent)
+    with open_store(tmp_path) as store:
+        found = manifest(source_servers=servers).replace(checkpoint_id=1, source_offsets=offsets)
+        store.save(found)
+    assert cli("sources", tmp_path, "--check") == 7
+    assert asked == [f"kafka{n}:9092" for n in range(limits.MOST_SILENT_SERVERS)]
 
 
 def test_rows_that_a_pipeline_has_read_before_they_went_are_not_missed(

@@ -15,6 +15,7 @@ from seamark._common.files import require_no_link
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.retry import TRIES
 from seamark._common.text import elapsed_text, grouped, shortened
+from seamark._redaction import redacted
 from seamark.blobs.addresses import OBJECT_STORES
 from seamark.cli.commands import PLACE, Command, duration, settings
 from seamark.cli.layout import print_paragraph, print_rows
@@ -23,7 +24,12 @@ from seamark.cli.source_check import check_document, checked_sources, show_check
 from seamark.cli.standard_streams import hide_values
 from seamark.cli.store_argument import opened_store
 from seamark.cli.table_check import TableCheck, options_by_source
-from seamark.errors import CheckpointNotFoundError, InvalidInputError, SeamarkError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    InvalidInputError,
+    SeamarkError,
+    SourceSilentError,
+)
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.telemetry.progress_record import positions_in
 from seamark.progress.rocksdb.first_look import require_readable
@@ -121,6 +127,7 @@ def _checked(
     seconds: float,
 ) -> Document:
     servers = manifest.source_servers or {}
+    silent: dict[str, SourceSilentError] = {}
 
     def look(source: str, offsets: Offsets) -> Topics:
         # a login is never sent to servers that only the store has named
@@ -130,7 +137,20 @@ def _checked(
                 f"the checkpoint does not say where source {source!r} is read from",
                 hint="Give --kafka-config with bootstrap.servers.",
             )
-        return look_at(chosen, offsets, seconds)
+        asked = chosen["bootstrap.servers"]
+        # each that is waited for takes all of the time that Kafka may take
+        if known := silent.get(asked):
+            raise known
+        if len(silent) >= limits.MOST_SILENT_SERVERS:
+            raise SourceSilentError(
+                f"{len(silent)} other servers of this checkpoint do not answer: no more are asked",
+                where=f"bootstrap.servers={shortened(redacted(asked), limits.LONGEST_PREFIX)}",
+            )
+        try:
+            return look_at(chosen, offsets, seconds)
+        except SourceSilentError as error:
+            silent[asked] = error.as_value()
+            raise
 
     options = {} if source_config is None else _source_options(source_config, manifest)
     checked = checked_sources(manifest, look, TableCheck(manifest, options))

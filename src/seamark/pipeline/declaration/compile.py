@@ -51,6 +51,7 @@ from seamark.spark.plans.plan import (
     stateful_operators,
 )
 from seamark.spark.plans.shared_plan import SharedPlan, of_one_lateness, shared_plans
+from seamark.spark.plans.trees import room_for_deep_plans
 from seamark.spark.plans.watermark_rows import watermark_rows
 from seamark.spark.session import session_settings, watermark_policy
 
@@ -174,6 +175,7 @@ def _operators_of(plans: Iterable[Any], output_mode: str) -> list[PlanOperator]:
     return [operator for plan in plans for operator in operators_to_run(plan, output_mode)]
 
 
+@room_for_deep_plans()
 def compile_outputs(
     outputs: Sequence[Output],
     sources: PlanSources,

@@ -208,14 +208,18 @@ def _pairs_of_watermarks(
     old: Sequence[Operator], new: Sequence[Operator]
 ) -> Iterator[tuple[Operator, Operator]]:
     """The watermarks that both have, in whatever order."""
-    for delay in dict.fromkeys(_delays(old)):
+    before, after = _marks_by_delay(old), _marks_by_delay(new)
+    for delay in (delay for delay in before if delay in after):
         yield from zip(
-            *(
-                sorted((o for o in _marks(each) if watermark_text(o) == delay), key=repr)
-                for each in (old, new)
-            ),
-            strict=False,
+            sorted(before[delay], key=repr), sorted(after[delay], key=repr), strict=False
         )
+
+
+def _marks_by_delay(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
+    marks: dict[str, list[Operator]] = {}
+    for mark in _marks(operators):
+        marks.setdefault(watermark_text(mark), []).append(mark)
+    return marks
 
 
 def moved_watermarks(
@@ -281,7 +285,7 @@ def _without_words(old: Operator, new: Operator) -> list[ComputedChange]:
 
 
 def _operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
-    kind = str(old.get("operator"))
+    kind = str(new.get("operator"))  # of the pipeline: the old one is whatever a store says
     for part in sorted((old.keys() | new.keys()) - _COMPARED_APART):
         before, after = old.get(part), new.get(part)
         if part == FUNCTIONS and ORDER in old and ORDER in new:

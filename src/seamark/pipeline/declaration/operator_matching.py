@@ -93,28 +93,34 @@ class DescribedPipeline:
         self.computes: Mapping[str, Sequence[Mapping[str, Any]]] = structure.get("computes") or {}
         self.reads: Mapping[str, Sequence[str]] = structure.get("reads") or {}
         self.operators = list(self._operators())
-        self.branches = list(dict.fromkeys(operator.branch for operator in self.operators))
+        self._of: dict[str, list[DescribedOperator]] = {}
+        for operator in self.operators:
+            self._of.setdefault(operator.branch, []).append(operator)
+        self.branches = list(self._of)
+        self._sharing: dict[str, set[str]] = {}
+        for name, first in self.shares.items():
+            self._sharing.setdefault(first, set()).add(name)
 
     def _operators(self) -> Iterator[DescribedOperator]:
         places: dict[tuple[str, str], int] = {}
-        numbers: dict[str, int] = {}
+        with_state = {
+            branch: iter([one for one in operators if one["operator"] != "watermark"])
+            for branch, operators in self.computes.items()
+        }
         for number, text in enumerate(self.structure.get("operators", [])):
             branch, _, kind = str(text).partition(": ")
             kind = kind.replace("transformWithStateInPandas", "transformWithState")
             place = places.get((branch, kind), 0)
             places[branch, kind] = place + 1
-            at = numbers.get(branch, 0)
-            numbers[branch] = at + 1
-            described = [o for o in self.computes.get(branch, ()) if o["operator"] != "watermark"]
-            details = described[at] if at < len(described) else {}
+            details = next(with_state.get(branch, iter(())), {})
             yield DescribedOperator(number, branch, kind, place, details)
 
     def outputs_of(self, branch: str) -> set[str]:
         """The outputs that take their rows from a branch."""
-        return {branch, *(name for name, first in self.shares.items() if first == branch)}
+        return {branch, *self._sharing.get(branch, ())}
 
     def of(self, branch: str) -> list[DescribedOperator]:
-        return [operator for operator in self.operators if operator.branch == branch]
+        return self._of.get(branch, [])
 
     def delays(self, branch: str) -> list[str]:
         return [

@@ -34,6 +34,12 @@ class _Operator(msgspec.Struct):
     state: dict[str, str] = {}
     inputs: dict[str, str] = {}
     details: dict[str, str] = {}
+    watermarks: list[str] = []
+    computation: str = ""
+
+    def __post_init__(self) -> None:
+        if self.order is not None and len({*self.order}) < len(self.order):
+            raise ValueError("a function comes twice in the order of the state")
 
 
 class _Topology(msgspec.Struct):

@@ -11,7 +11,12 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from seamark._redaction import redacted
-from seamark.errors import InvalidInputError, RefusedError, SourceUnavailableError
+from seamark.errors import (
+    InvalidInputError,
+    RefusedError,
+    SourceSilentError,
+    SourceUnavailableError,
+)
 from seamark.spark.kafka.positions import (
     Offsets,
     PartitionEnds,
@@ -46,8 +51,8 @@ def read_settings(text: str) -> dict[str, str]:
 def look_at(settings: Mapping[str, str], offsets: Offsets, seconds: float) -> Topics:
     """The topics of these positions, with the time of the row at each; one that is gone is absent.
 
-    :class:`SourceUnavailableError` when Kafka does not answer or refuses the login,
-    :class:`RefusedError` without ``confluent-kafka``.
+    :class:`SourceSilentError` when Kafka does not answer, :class:`SourceUnavailableError` when it
+    refuses the login, :class:`RefusedError` without ``confluent-kafka``.
     """
     try:
         import confluent_kafka
@@ -86,8 +91,8 @@ def _explained(error: Exception, settings: Mapping[str, str]) -> Exception:
     )
 
 
-def _no_answer(where: str) -> SourceUnavailableError:
-    return SourceUnavailableError(
+def _no_answer(where: str) -> SourceSilentError:
+    return SourceSilentError(
         "Kafka does not answer",
         where=where,
         hint="Check the servers, and that they can be reached from here.",

@@ -63,6 +63,8 @@ public class ExpressionDigest {
       Collections.sort(found);
       return digest(found.toString());
     } catch (StackOverflowError e) {
+      known.clear(); // some columns are only begun
+      variables = new ArrayList();
       return "";
     }
   }
