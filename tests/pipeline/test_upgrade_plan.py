@@ -280,6 +280,15 @@ def test_the_wording_of_another_spark_changes_nothing_by_itself() -> None:
     assert plan_upgrade(old, new, same_spark=False).origins == {0: 0}
 
 
+def test_a_setting_that_decides_values_is_told_beside_another_change() -> None:
+    name = "spark.sql.legacy.timeParserPolicy"
+    old = structure({"bars": [BARS]}, settings={})
+    new = structure({"bars": [BARS], "once": [ONCE]}, settings={name: "legacy"})
+    plan = plan_upgrade(old, new)
+    assert not plan.refused
+    assert any(f"setting {name}: Spark's own → legacy" in row.text for row in plan.changes)
+
+
 def test_sources_are_known_by_their_names() -> None:
     old = structure({"bars": [BARS]}, sources=("orders", "old"))
     new = structure({"bars": [BARS]}, sources=("new", "orders"))
