@@ -155,6 +155,17 @@ def test_a_watermark_beside_an_operator_is_not_one_below_it() -> None:
     assert computed_changes({"bars": [BARS[0], mark]}, {"bars": [below(), mark]}) == []
 
 
+def test_an_operator_that_forgets_by_another_column_than_before_is_refused() -> None:
+    marked, unmarked = (
+        {"bars": [{**BARS[0], "forgets by": what}, BARS[1]]} for what in ("key 1", "nothing")
+    )
+    verdict = compare_structures(structure(marked), structure(unmarked), "strict")
+    assert verdict.fit is Compatibility.REFUSED
+    assert verdict.changes == ["output 'bars': aggregation forgets by key 1 → nothing"]
+    unrecorded = compare_structures(structure({"bars": BARS}), structure(marked), "strict")
+    assert (unrecorded.fit, unrecorded.changes) == (Compatibility.GOES_ON, [])
+
+
 def test_what_differs_in_a_watermark_beside_its_words_is_noticed_wherever_it_stands() -> None:
     mark = BARS[1]
     other = {**mark, "time zone": "UTC"}

@@ -263,11 +263,30 @@ def test_a_watermark_that_moves_past_an_operator_is_told() -> None:
     assert "is no longer below the deduplication" in why(plan, "once")
 
 
+def test_a_column_by_which_an_operator_no_longer_forgets_is_told_and_its_state_goes_on() -> None:
+    forgets, keeps = ({**ONCE, "forgets by": what} for what in ("key 1", "nothing"))
+    plan = plan_upgrade(structure({"once": [forgets, MARK]}), structure({"once": [keeps, MARK]}))
+    assert plan.origins == {0: 0}
+    assert "forgets by key 1 → nothing" in why(plan, "once/deduplication")
+    unrecorded = plan_upgrade(structure({"once": [ONCE]}), structure({"once": [forgets]}))
+    assert unrecorded.origins == {0: 0}
+    assert unrecorded.changes == []
+
+
 def test_the_wording_of_another_spark_changes_nothing_by_itself() -> None:
     old = structure({"bars": [BARS]})
     new = structure({"bars": [{**BARS, "functions": ["count(ONE)"]}]})
     assert plan_upgrade(old, new).refused
     assert plan_upgrade(old, new, same_spark=False).origins == {0: 0}
+
+
+def test_a_setting_that_decides_values_is_told_beside_another_change() -> None:
+    name = "spark.sql.legacy.timeParserPolicy"
+    old = structure({"bars": [BARS]}, settings={})
+    new = structure({"bars": [BARS], "once": [ONCE]}, settings={name: "legacy"})
+    plan = plan_upgrade(old, new)
+    assert not plan.refused
+    assert any(f"setting {name}: Spark's own → legacy" in row.text for row in plan.changes)
 
 
 def test_sources_are_known_by_their_names() -> None:

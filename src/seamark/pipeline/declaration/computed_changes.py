@@ -11,6 +11,7 @@ from typing import Any, Final
 from seamark.spark.plans.computation import COMPUTATION, WATERMARKS, watermark_text
 from seamark.spark.plans.equal_operators import INPUT, OUTPUT, TOLD_APART
 from seamark.spark.plans.expression_digests import differ
+from seamark.spark.plans.forgetting import FORGETS_BY
 from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS, kept_functions
 from seamark.spark.plans.time_windows import window_text
 
@@ -31,7 +32,7 @@ _BY_NAME: Final = frozenset({DETAILS, "inputs"})
 _UNSHOWN: Final = (
     _BY_NAME
     | {"hidden texts", "returned types", "types", "united", "whole filter"}
-    | {COMPUTATION, ORDER, STATE_COLUMNS, WATERMARKS}
+    | {COMPUTATION, FORGETS_BY, ORDER, STATE_COLUMNS, WATERMARKS}
 )
 """Parts that follow from the declaration, and are of use only where they differ."""
 _COMPARED_APART: Final = frozenset({"operator", "state", COMPUTATION, ORDER, WATERMARKS})
@@ -41,7 +42,7 @@ _SINCE: Final = (
         {"expanded", "fields", "filter", "function", "grouping sets", "hidden texts", "lookups"}
         | {"named queries", "parameters", "patterns", "queries", "reads", "returned types"}
         | {"SQL functions", "time zone", "types", "united", "variables", "whole filter"}
-        | {INPUT, OUTPUT, STATE_COLUMNS, TOLD_APART}
+        | {FORGETS_BY, INPUT, OUTPUT, STATE_COLUMNS, TOLD_APART}
     )
     | _BY_NAME
 )
@@ -68,7 +69,7 @@ class ComputedChange:
     @property
     def is_harmless(self) -> bool:
         """Whether state of the old computation can be gone on with by the new one."""
-        return self.part in WINDOW_PARTS or self.part == "rows" or self.is_only_told
+        return self.part in WINDOW_PARTS or self.part in (FORGETS_BY, "rows") or self.is_only_told
 
     @property
     def is_only_told(self) -> bool:

@@ -24,13 +24,14 @@ from seamark.pipeline.declaration.computed_changes import (
 )
 from seamark.spark.plans.computation import COMPUTATION, WATERMARKS
 from seamark.spark.plans.equal_operators import INPUT, TOLD_APART
+from seamark.spark.plans.forgetting import FORGETS_BY
 from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS
 
 Structure = Mapping[str, Any]
 What = Literal["pipeline", "source", "operator", "watermark", "sink"]
 
 
-NOT_MATCHED: Final = frozenset({COMPUTATION, WATERMARKS})
+NOT_MATCHED: Final = frozenset({COMPUTATION, FORGETS_BY, WATERMARKS})
 """Parts by which no operator is known: they are told, and refuse nothing here."""
 
 

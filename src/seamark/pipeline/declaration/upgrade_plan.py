@@ -21,6 +21,7 @@ from seamark.pipeline.declaration.operator_matching import (
 from seamark.pipeline.declaration.target_names import has_same_target, kept_targets
 from seamark.spark.plans.lossy_options import may_lose_of
 from seamark.spark.plans.parsing_options import parsing_differences, parsing_in
+from seamark.spark.plans.value_settings import SETTINGS, settings_changed
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,8 @@ def _whole(
                 f"renames= says that {old_name} has become it, and the pipeline has no such output",
                 f"It has: {', '.join(sorted(after.sinks))}.",
             )
+    if settings := settings_changed(old.get(SETTINGS), new.get(SETTINGS)):
+        yield UpgradeRow("pipeline", SETTINGS, Fate.CARRIED, "; ".join(settings))
     names = {operator.name for operator in after.operators} | set(after.sinks)
     names |= {name for operator in after.operators for name in operator.function_names}
     for wrong in sorted(name for name in options.begin_empty if name not in names):

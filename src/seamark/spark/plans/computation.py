@@ -18,6 +18,7 @@ from typing import Any, Final
 from seamark.spark.plans.definitions import MOST, Definitions, Text, shortened
 from seamark.spark.plans.equal_operators import Place, tell_equal_apart
 from seamark.spark.plans.expression_digests import ExpressionDigests
+from seamark.spark.plans.forgetting import FORGETS_BY, forgets_by
 from seamark.spark.plans.function_order import (
     FUNCTIONS,
     ORDER,
@@ -104,11 +105,15 @@ def operators_of(
     tell_equal_apart(plan, several, alone, name_of, table_of)
     digests = ExpressionDigests(plan, name_of)
     for number, node, operator in places:  # after the others, which look at what is equal in them
-        operator[WATERMARKS] = _below(number, depths, watermarks)
-        whole = [digests.of(*part) for part in _computed(node, columns[number])]
-        if whole and all(whole):
-            operator[COMPUTATION] = " ".join(whole)
+        below = {WATERMARKS: _below(number, depths, watermarks)}
+        forgetting = _forgetting(node, columns[number], definitions)
+        operator.update(below | forgetting | _digested(node, columns[number], digests))
     return operators
+
+
+def _digested(node: Any, read: frozenset[int], digests: ExpressionDigests) -> dict[str, str]:
+    whole = [digests.of(*part) for part in _computed(node, read)]
+    return {COMPUTATION: " ".join(whole)} if whole and all(whole) else {}
 
 
 def _below(number: int, depths: list[int], texts: Mapping[int, str]) -> list[str]:
@@ -132,6 +137,14 @@ def _computed(node: Any, read: frozenset[int]) -> Iterator[tuple[list[Any], Any]
     if kind == "Aggregate":
         results = [e for e in each(node.aggregateExpressions()) if _id(e) in read]
         yield [function for e in results for function in aggregate_functions(e)], below
+
+
+def _forgetting(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, str]:
+    kind = class_name(node)
+    if kind == "GlobalLimit":
+        return {}
+    keys = [] if kind == "Join" else _keys(node)[0]
+    return {FORGETS_BY: forgets_by(node, keys, read | _references(node), definitions)}
 
 
 def _keys(node: Any) -> tuple[list[Any], Any]:
