@@ -177,6 +177,34 @@ def test_a_parent_that_is_put_back_says_what_it_said() -> None:
     raise AssertionError("it never came to an end")
 
 
+def test_a_clean_up_removes_nothing_of_a_parent_that_is_about_to_be_put_back() -> None:
+    refused = 0
+    for at in range(1, 100):
+        blobs = MemoryBlobs()
+        seat = ObjectSeat(blobs)
+        beside, parent = begun(blobs)
+        child = go_back(beside, parent, rebase=False)
+        assert child is not None
+        data = blobs.read(f"checkpoints/{parent}/manifest.json", 1 << 20)
+        assert data is not None
+        blobs.delete([f"checkpoints/{parent}/manifest.json"])
+
+        def put_back(blobs: MemoryBlobs = blobs, parent: Any = parent, data: Any = data) -> None:
+            blobs.create(f"checkpoints/{parent}/manifest.json", data.data)
+
+        seat.arm(at, put_back)
+        try:
+            StateStore(seat).cleanup_orphans(0)
+        except RefusedError as error:
+            assert str(parent) in error.what
+            refused += 1
+        if seat.disarm():
+            assert refused, "the parent was never missing"
+            return
+        assert beside.verify(child).issues == [], at
+    raise AssertionError("it never came to an end")
+
+
 @pytest.mark.parametrize("age", [60.0, 7200.0])
 def test_what_a_writer_that_died_was_about_to_need_counts_for_an_hour(age: float) -> None:
     blobs = MemoryBlobs()
@@ -187,8 +215,8 @@ def test_what_a_writer_that_died_was_about_to_need_counts_for_an_hour(age: float
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blobs, "clock", lambda: now + age)
         store.prune(1)
-    assert (parent in store.list()) == (age < 3600)
-    store.cleanup_orphans(0)
+        assert (parent in store.list()) == (age < 3600)
+        store.cleanup_orphans(0)
     store.prune(1)
     assert len(store.list()) == 1
     assert not [entry for entry in blobs.entries("") if "needs" in entry.key]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -29,7 +29,7 @@ from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointP
 from seamark.state.object_looks import LARGEST_PACK, ObjectRead, SeenObject, read_pack, seen_pack
 from seamark.state.read_states import ReadStates
 from seamark.state.reader import key_of, stream_link
-from seamark.state.removals import StatePlace, objects_of, readable, remove
+from seamark.state.removals import StatePlace, news, objects_of, readable, remove
 from seamark.state.resolution import Resolution, resolutions
 from seamark.state.verdicts import Verdicts
 
@@ -237,7 +237,9 @@ def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) ->
         # other things may live below the same prefix: only folders named by an id are ours
         if entry.modified <= oldest and parsed_id(_folder(entry.key, paths)) is not None
     ]
-    loaded = catalog.load_listed()
+    first = catalog.load_listed()
+    wanted, came = news(catalog, first)
+    loaded = {**first, **came}
     unreadable = [i for i, m in loaded.items() if isinstance(m, DamageError)]
     if unreadable:
         raise RefusedError(
@@ -246,12 +248,32 @@ def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) ->
             where=blobs.url,
             hint="Delete that checkpoint first.",
         )
+    there = readable(loaded)
+    _require_parents(there, wanted, blobs.url)
     needed = {paths.manifest(checkpoint_id) for checkpoint_id in loaded}
-    for manifest in readable(loaded).values():
+    for manifest in there.values():
         needed |= objects_of(manifest, paths)
     offsets = {f"{paths.checkpoint_dir(checkpoint_id)}offsets" for checkpoint_id in loaded}
     orphans = [e for e in objects if e.key not in needed and _below(e.key, paths) not in offsets]
     return orphans + unfinished(blobs, oldest)
+
+
+def _require_parents(
+    there: Mapping[CheckpointId, CheckpointManifestV2], wanted: Collection[CheckpointId], url: str
+) -> None:
+    """:class:`RefusedError` when one is missing that others build on, or are about to.
+
+    A removal takes the manifest away before it sees that somebody does, and puts it back.
+    """
+    parents = {manifest.parent_id for manifest in there.values()} - {None}
+    if missing := [i for i in (*parents, *wanted) if i is not None and i not in there]:
+        raise RefusedError(
+            f"state checkpoint {min(missing)}, which others build on, is missing, so nobody knows "
+            "what it needs",
+            where=url,
+            hint="Try again in a while: one that is being removed may be put back. What builds on "
+            "one that stays away is damaged: delete that first.",
+        )
 
 
 def _folder(key: str, paths: CheckpointPaths) -> str:

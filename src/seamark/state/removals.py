@@ -53,10 +53,10 @@ def remove(
     needed, neither by those that stay nor by one that was published since.
     """
     blobs, paths, catalog = place
-    going = _unless_needed(doomed, loaded, *_news(catalog, loaded))
+    going = _unless_needed(doomed, loaded, *news(catalog, loaded))
     for checkpoint_id in going:
         blobs.delete_durably([paths.manifest(checkpoint_id)])
-    wanted, came = _news(catalog, loaded)
+    wanted, came = news(catalog, loaded)
     gone = _unless_needed(going, loaded, wanted, came)
     left = readable({i: loaded[i] for i in set(doomed).difference(gone) if i in loaded})
     for checkpoint_id in sorted(left.keys() & set(going)):  # parents before children
@@ -73,7 +73,7 @@ def remove(
     return set(gone)
 
 
-def _news(catalog: Catalog, loaded: Loaded) -> tuple[set[CheckpointId], Loaded]:
+def news(catalog: Catalog, loaded: Loaded) -> tuple[set[CheckpointId], Loaded]:
     """What others are about to need, and what was published since those were loaded."""
     wanted = catalog.wanted()  # first: what is not wanted any more is published by then
     return wanted, catalog.load_all(i for i in catalog.ids() if i not in loaded)
