@@ -313,7 +313,8 @@ def _at_entry(number: int, name: str = "0") -> str:
 def test_an_offset_far_beyond_a_sources_log_is_told_at_once(tmp_path: Path, number: int) -> None:
     copy = make_copy(tmp_path, 3)
     copy.write("offsets/2", _at_entry(number).encode())
-    with bounded_memory(), pytest.raises(MissingVersion, match="entry 3 of the source's log"):
+    told = f"stands at entry {number} of a source's log, which is not there"
+    with bounded_memory(), pytest.raises(MissingVersion, match=told):
         batch_at(Tree.of(LocalDirectory(tmp_path)), 2)
 
 
