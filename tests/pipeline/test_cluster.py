@@ -80,8 +80,7 @@ def test_executors_read_the_state_and_a_lost_worker_loses_and_repeats_no_row(
 
 def test_a_local_default_for_the_working_copy_is_refused_with_executors_elsewhere() -> None:
     from seamark.errors import RefusedError
-    from seamark.pipeline.recovery.working_dirs import working_root
-    from seamark.store import open_store
+    from seamark.pipeline.recovery.working_dirs import shared_place
 
     with pytest.raises(RefusedError, match="share"):
-        working_root(open_store("memory://"), "p", None, is_local=False)
+        shared_place(None)

@@ -303,10 +303,6 @@ def test_what_cannot_be_forked_is_refused_before_anything_is_claimed(
         other.sink("main", source.dropDuplicates(["id"]), FileSink(tmp_path / "main"))
         with pytest.raises(RefusedError):
             other.run()
-    used = Pipeline("new", tmp_path / "new", fork=store, working_copy=store / "working")
-    KINDS["windowed"](used, world.spark, world.folder, tmp_path / "sinks")
-    with pytest.raises(InvalidInputError, match="working_copy"):
-        used.run()
     assert not (tmp_path / "new").exists()
     assert not (tmp_path / "sinks").exists()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,11 +13,13 @@ from seamark.capture.restore import difference
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import StoreUnavailableError
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.recovery.working_dirs import WorkingDirs, working_root
+from seamark.pipeline.recovery.working_dirs import WorkingDirs, working_place
 from seamark.pipeline.telemetry.progress_record import progress_url
 from tests.checkpoint_dir.support.directories import make_copy
 
 IDENTITY = PipelineIdentity(name="p", structure={}, leaves=("a",))
+IN_ONE_PROCESS: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+"""All that is asked of a session where working copies are local."""
 
 
 @pytest.fixture
@@ -112,9 +116,16 @@ def test_working_copies_beside_a_store_are_not_reached_through_a_link(
     (tmp_path / "store/working").symlink_to(victim.root)
     with open_store(tmp_path / "store") as store:
         with pytest.raises(StoreUnavailableError, match="working is a link"):
-            working_root(store, "p", None, is_local=True)
-        # a folder that the user names may be one
-        assert working_root(store, "p", tmp_path / "store/working", is_local=True)
+            working_place(store, "p", None, IN_ONE_PROCESS)
+        # a folder that the user names may be one; the store's own folder in it may not
+        place = working_place(store, "p", tmp_path / "store/working", IN_ONE_PROCESS)
+        place.make()
+        (tmp_path / "other").mkdir()
+        Path(place.root).rmdir()
+        Path(place.root).symlink_to(tmp_path / "other")
+        with pytest.raises(StoreUnavailableError, match="link"):
+            place.write("g1.json", b"{}")
+        assert WorkingDirs(place, 1, IDENTITY).copies() == []
 
 
 def test_the_folder_that_the_user_names_may_be_a_link(tmp_path: Path, victim: LocalCopy) -> None:

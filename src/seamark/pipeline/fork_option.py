@@ -12,15 +12,12 @@ from typing import Any
 
 from seamark._common.logs import logger_named
 from seamark._common.text import size_text
-from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
-    InvalidInputError,
     RefusedError,
     SeamarkError,
 )
-from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.origins import ForkOrigin
 from seamark.pipeline.declaration.compatibility import (
@@ -41,7 +38,6 @@ from seamark.pipeline.recovery.fork import (
     first_of,
     fork_store,
 )
-from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.store import CheckpointStore, open_store
 from seamark.store.checkpoint_address import CheckpointAddress
 from seamark.store.inspection import newest_checkpoint
@@ -117,7 +113,6 @@ class ForkOption:
         self,
         store: CheckpointStore,
         declared: DeclaredPipeline,
-        given_place: WorkingCopy | None,
         long_work: LongWork,
     ) -> list[str]:
         """Make an empty store the fork. What was done, for the report; empty for a later start.
@@ -125,7 +120,7 @@ class ForkOption:
         Nothing is claimed or written before it is known that the pipeline can go on from there.
         """
         try:
-            return self._begun(store, declared, given_place, long_work)
+            return self._begun(store, declared, long_work)
         except (CheckpointNotFoundError, DamageError) as error:
             if self._chosen is None or self.address.checkpoint_id is not None:
                 raise
@@ -134,13 +129,12 @@ class ForkOption:
             number = self._chosen.origin.checkpoint_id
             log.warning("checkpoint %s could not be forked: %s", number, error)
             self._chosen = again
-            return self._begun(store, declared, given_place, long_work)
+            return self._begun(store, declared, long_work)
 
     def _begun(
         self,
         store: CheckpointStore,
         declared: DeclaredPipeline,
-        given_place: WorkingCopy | None,
         long_work: LongWork,
     ) -> list[str]:
         check = self.check(store, declared)
@@ -156,7 +150,6 @@ class ForkOption:
                     "the pipeline starts over.",
                 )
             require_topics(declared.identity)
-            _refuse_used(given_place, declared)
             chosen = self.chosen(origin)
             size = chosen.manifest.restore_bytes or 0
             with long_work("forking", size) as advance:
@@ -192,7 +185,6 @@ def prepare_store(
     store: CheckpointStore,
     declared: DeclaredPipeline,
     fork: ForkOption | None,
-    given_place: WorkingCopy | None,
     long_work: LongWork,
 ) -> list[str]:
     """Make the store a fork if that is asked for; what was done, for the report.
@@ -201,7 +193,7 @@ def prepare_store(
     any sink is opened.
     """
     _require_apart_from_origin(store, declared)
-    return [] if fork is None else fork.begin(store, declared, given_place, long_work)
+    return [] if fork is None else fork.begin(store, declared, long_work)
 
 
 def _require_apart_from_origin(store: CheckpointStore, declared: DeclaredPipeline) -> None:
@@ -227,15 +219,3 @@ def _timeline(store: CheckpointStore, origin: ForkOrigin) -> str | None:
     except SeamarkError:
         return None
     return None if manifest is None else manifest.timeline or ""
-
-
-def _refuse_used(place: WorkingCopy | None, declared: DeclaredPipeline) -> None:
-    if place is None:
-        return
-    dirs = WorkingDirs(place, LARGEST_GENERATION, declared.identity)
-    if dirs.copies():
-        raise InvalidInputError(
-            "working_copy= names a folder that a pipeline uses or has used",
-            where=place.root,
-            hint="Nothing was changed. Give the fork a folder of its own, or leave it out.",
-        )

@@ -29,7 +29,7 @@ from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.fork_option import ForkOption, prepare_store
 from seamark.pipeline.recovery.recovery import Recovery
 from seamark.pipeline.recovery.sink_opening import open_sink, prepare_targets, with_target_names
-from seamark.pipeline.recovery.working_dirs import working_root
+from seamark.pipeline.recovery.working_dirs import working_place
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_page import open_run_page
 from seamark.pipeline.source_outage import waiting_for
@@ -189,12 +189,10 @@ def start_run(
         if kafka is not None:
             telemetry.follow(kafka, declared.settings.consumer_group)
         starter = QueryStarter(spark, declared, trigger)
-        root = working_root(store, name, options.working_copy, is_local=is_local(spark))
-        place = open_working_copy(root, spark)
+        place = working_place(store, name, options.working_copy, spark)
         resources.callback(place.close)
         adopt = open_working_copy(options.adopt, spark) if options.adopt is not None else None
-        given = place if options.working_copy is not None else None
-        notes = prepare_store(store, declared, fork, given, telemetry.long_work)
+        notes = prepare_store(store, declared, fork, telemetry.long_work)
         declared = with_target_names(declared, store)
         sinks = PipelineSinks(declared, telemetry.metrics)
         resources.callback(sinks.close)

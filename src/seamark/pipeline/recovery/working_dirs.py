@@ -11,7 +11,7 @@ import os
 import re
 import uuid
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,12 +21,18 @@ from seamark._common.logs import logger_named
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.capture.declared_inputs import require_declared
 from seamark.capture.plans import read_plan
+from seamark.checkpoint_dir.places.hadoop_copy import open_working_copy
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.spark.batch_log import NO_OFFSET, Plan, parse_offsets
+from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logger_named("seamark.pipeline")
 
@@ -50,30 +56,40 @@ class ReadyNote(msgspec.Struct, frozen=True):
     """The history that the copy belongs to; empty when an earlier version wrote the note."""
 
 
-def working_root(
-    store: CheckpointStore, name: str, given: str | os.PathLike[str] | None, *, is_local: bool
-) -> str:
-    """The folder that holds the working copies of a pipeline.
+def working_place(
+    store: CheckpointStore,
+    name: str,
+    given: str | os.PathLike[str] | None,
+    spark: SparkSession,
+) -> WorkingCopy:
+    """The folder that holds the working copies of a pipeline. Creates nothing.
 
     Beside a local store by default; for a remote one below the user's cache directory. With
-    executors on other machines it has to be given: all of them read and write it.
+    executors on other machines it has to be given. What is given may be given to other pipelines
+    too, or to a fork of this one, so each store has a folder of its own there: generations are
+    counted alike, and one start removes the copies of earlier ones.
     """
-    if given is not None:
-        return os.fspath(given)
-    if not is_local:
+    own = f"{name}-{hashlib.sha256(store.url.encode()).hexdigest()[:12]}"
+    if given is not None or not is_local(spark):
+        return open_working_copy(shared_place(given), spark).below(own)
+    if isinstance(store.backend, FilesystemBlobs):
+        beside = f"{store.url}/working"
+        require_no_link(beside)  # whoever made the store may have put it there
+        return LocalCopy(beside)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return LocalCopy(f"{cache}/seamark/{own}")
+
+
+def shared_place(given: str | os.PathLike[str] | None) -> str:
+    """The place that the user gives to all executors; there is no default for it."""
+    if given is None:
         raise RefusedError(
             "with executors on other machines the working copy must be on a file system that all "
             "of them share",
             where="The default is a local folder, which they would not see.",
             hint="Give one: Pipeline(…, working_copy='hdfs://…'), 's3a://…' or '/shared/path'.",
         )
-    if isinstance(store.backend, FilesystemBlobs):
-        beside = f"{store.url}/working"
-        require_no_link(beside)  # whoever made the store may have put it there
-        return beside
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    digest = hashlib.sha256(store.url.encode()).hexdigest()[:12]
-    return f"{cache}/seamark/{name}-{digest}"
+    return os.fspath(given)
 
 
 class WorkingDirs:

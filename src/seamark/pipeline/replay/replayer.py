@@ -112,8 +112,7 @@ class Replayer:
         found = epoch_to_replay(self._store, epoch, self.epochs)
         changes = changes_since(found.decided, self._identity)
         use_own_python(self._spark)
-        name, working_copy = self._identity.name, self._working_copy
-        with scratch_folder(self._spark, self._store, name, working_copy) as scratch:
+        with scratch_folder(self._spark, self._working_copy) as scratch:
             lines = lines_of_folders(found.decided, self._identity)
             plan = recorded_plan(self._store, found.decided, scratch.below("plan"), lines)
             copy = scratch.below("checkpoint")

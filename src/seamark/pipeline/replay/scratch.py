@@ -32,7 +32,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.native.restore import new_metadata, restore_checkpoint
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.running_epoch import fingerprint
-from seamark.pipeline.recovery.working_dirs import reorder_sources, working_root
+from seamark.pipeline.recovery.working_dirs import reorder_sources, shared_place
 from seamark.pipeline.replay.recorded_epochs import EpochToReplay
 from seamark.spark.batch_log import OffsetLogEntry, Plan, parse_commit, parse_offsets
 from seamark.spark.session import is_local
@@ -62,15 +62,12 @@ class RecordedPlan:
 
 @contextmanager
 def scratch_folder(
-    spark: SparkSession,
-    store: CheckpointStore,
-    pipeline: str,
-    working_copy: str | os.PathLike[str] | None,
+    spark: SparkSession, working_copy: str | os.PathLike[str] | None
 ) -> Iterator[WorkingCopy]:
     """A folder for one replay, removed at the end whatever happens.
 
-    In local mode it is a temporary folder. Elsewhere all executors have to reach it, so it is next
-    to the working copy, under a name that no run looks at.
+    In local mode it is a temporary folder. Elsewhere all executors have to reach it, so it is in
+    the place that the pipeline's working copies have, under a name that no run looks at.
     """
     if is_local(spark):
         where = tempfile.gettempdir()
@@ -78,9 +75,7 @@ def scratch_folder(
             place: WorkingCopy = LocalCopy(tempfile.mkdtemp(prefix="seamark-replay-"))
         folder = place
     else:
-        place = open_working_copy(
-            working_root(store, pipeline, working_copy, is_local=False), spark
-        )
+        place = open_working_copy(shared_place(working_copy), spark)
         folder = place.below(f"replay-{uuid.uuid4().hex[:12]}")
     try:
         yield folder

@@ -1,0 +1,54 @@
+"""One folder for the working copies of several pipelines: each goes on as if it were alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seamark import Pipeline
+from tests.pipeline.support.workloads import EPOCHS, KINDS, pipeline, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.warm
+
+
+def test_a_pipeline_that_starts_in_the_folder_of_one_that_runs_leaves_its_working_copy_alone(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    """They are one program that keeps two stores, so all names in it are the same."""
+
+    def declared(place: str, **options: Any) -> Pipeline:
+        session = spark if place == "first" else spark.newSession()
+        options["working_copy"] = tmp_path / "copies"
+        return pipeline(session, "windowed", "hdfs", input_folder, tmp_path / place, **options)
+
+    def run_the_other(step: Any, when: str, epoch: int) -> None:
+        if (step.value, when, epoch) == ("write", "before", 2):
+            declared("second").run()
+
+    declared("first", on_step=run_the_other).run()
+    assert declared("second").run().report.working_copy.startswith("kept")
+    again = declared("first").run()
+    assert again.report.working_copy.startswith("kept")
+    assert again.epoch >= EPOCHS
+    assert shown(tmp_path / "first") == shown(tmp_path / "second") != {}
+
+
+def test_a_fork_may_have_its_working_copy_in_the_folder_of_its_origin(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    def declared(name: str, **options: Any) -> Pipeline:
+        copies = tmp_path / "copies"
+        p = Pipeline(name, tmp_path / name / "store", working_copy=copies, **options)
+        KINDS["windowed"](p, spark, input_folder, tmp_path / name)
+        return p
+
+    declared("origin").run()
+    fork = declared("fork", fork=tmp_path / "origin/store").run()
+    assert fork.report.working_copy.startswith("rebuilt")
+    for name in ("origin", "fork"):
+        assert declared(name).run().report.working_copy.startswith("kept")
