@@ -774,6 +774,28 @@ def test_the_changes_of_an_operator_without_a_description_are_not_all_read(
     assert made <= 3
 
 
+def test_the_changes_of_an_operator_without_a_description_are_not_all_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has one record, and all of them the same key; what they hold is nearly all zeros."""
+    copy = make_copy(tmp_path, 30, partitions=1)
+    data = lz4_file(_row(7, bytes(8 * limits.MIB)) + _END)
+    for version in range(1, 31):
+        copy.write(f"state/0/0/{version}.delta", data)
+    unpacked = 0
+    decompress = lz4.block.decompress
+
+    def counted(payload: bytes, uncompressed_size: int) -> Any:
+        nonlocal unpacked
+        unpacked += uncompressed_size
+        return decompress(payload, uncompressed_size=uncompressed_size)
+
+    monkeypatch.setattr(lz4.block, "decompress", counted)
+    operator = StatefulOperator(0, UNKNOWN, ["default"], 200)
+    assert not has_one_partition(Tree.of(LocalDirectory(tmp_path)), operator)
+    assert 0 < unpacked <= limits.largest_unpacked(30 * len(data))
+
+
 @pytest.mark.parametrize("unit", ["{}", '{"":' * 200 + "{}" + "}" * 200])
 def test_the_metadata_of_a_rocksdb_snapshot_costs_what_is_stored_of_it(unit: str) -> None:
     many = ",".join([unit] * ((4 << 20) // len(unit)))

@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -358,6 +359,45 @@ def test_a_source_log_that_is_compacted_and_purged_in_each_batch_is_no_damage(
 
     make_logs(tmp_path, 4)
     assert inspect(Compacting(tmp_path), pause=0).findings == []
+
+
+def test_state_that_a_running_query_writes_while_it_is_listed_is_not_called_incomplete(
+    tmp_path: Path,
+) -> None:
+    growing = GrowingDirectory(tmp_path).run_batches(5)
+
+    class Overtaken(LocalDirectory):
+        """In each listing the logs have a batch that came after the state was listed."""
+
+        def listing(self) -> dict[str, FileEntry]:
+            before = super().listing()
+            growing.run_batch()
+            now = super().listing()
+            return {p: e for p, e in now.items() if not p.startswith("state/") or p in before}
+
+    found = inspect(Overtaken(tmp_path), pause=0)
+    assert found.findings == []
+    assert [operator.is_complete for operator in found.operators] == [None]
+    (tmp_path / f"state/0/1/{growing.next_batch}.delta").unlink()
+    lost = inspect(LocalDirectory(tmp_path), pause=0)
+    assert lost.is_damaged
+    assert [operator.is_complete for operator in lost.operators] == [False]
+
+
+def test_a_batch_that_comes_at_any_moment_of_a_listing_is_listed_with_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = GrowingDirectory(tmp_path).run_batches(5)
+    look = os.scandir
+
+    def scandir(folder: str) -> Any:
+        growing.run_batch()
+        return look(folder)
+
+    monkeypatch.setattr("seamark.checkpoint_dir.places.local.os.scandir", scandir)
+    found = inspect(LocalDirectory(tmp_path), pause=0)
+    assert found.findings == []
+    assert [operator.is_complete for operator in found.operators] == [True]
 
 
 def test_nothing_is_found_in_a_directory_that_grows_and_is_purged_meanwhile(tmp_path: Path) -> None:

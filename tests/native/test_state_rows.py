@@ -34,7 +34,7 @@ from seamark.errors import (
 from seamark.native.state_choice import StateRequest, StateSelection, choose, keepers
 from seamark.native.state_rows import _error_for, brought_here, plain, state_frame
 from seamark.reports import state_rows
-from seamark.reports.state_rows import read_state, within_reach
+from seamark.reports.state_rows import read_state, settled, within_reach
 from seamark.spark.failures import SparkFailure, said_by
 from seamark.testing.conformance.interleaving import Steps
 from seamark.ui import row_source
@@ -458,7 +458,8 @@ class RunsOn:
         """In place of Spark's reader: it finds what the directory has, and not what it had."""
         self.go_on()
         if reading.batch != self.newest:
-            raise DamageError("a file that the state needs is not there", where=files.uri)
+            where = f"{files.uri}: state/0/0/{reading.batch + 1}.delta does not exist"
+            raise DamageError("a file that the state needs is not there", where=where)
         yield f"rows of {reading.batch}"
 
 
@@ -483,6 +484,41 @@ def test_a_batch_that_a_running_query_removes_meanwhile_is_not_there_any_more(
     monkeypatch.setattr(state_rows, "state_frame", RunsOn(tmp_path, 1).frame)
     with pytest.raises(CheckpointNotFoundError, match="batch 2 is not among the committed ones"):
         rows_in(LocalDirectory(tmp_path), StateRequest(batch=2))
+
+
+def test_state_that_a_running_query_removes_at_every_try_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_copy(tmp_path, 3)
+    monkeypatch.setattr(state_rows, "state_frame", RunsOn(tmp_path, 100).frame)
+    with pytest.raises(CheckpointNotFoundError, match=r"removed while .* 5 times"):
+        rows_in(LocalDirectory(tmp_path), StateRequest())
+
+
+def test_files_that_a_running_query_removes_at_every_try_are_not_called_damaged(
+    tmp_path: Path,
+) -> None:
+    make_copy(tmp_path, 3)
+    query = RunsOn(tmp_path, 100)
+
+    def vanish(tree: Tree) -> None:
+        query.go_on()
+        tree.read(f"offsets/{tree.batches('offsets')[-1]}")
+
+    with pytest.raises(CheckpointNotFoundError, match=r"removed while .* 5 times"):
+        settled(LocalDirectory(tmp_path), vanish)
+
+
+def test_damage_that_stays_while_a_query_runs_on_is_told(tmp_path: Path) -> None:
+    make_copy(tmp_path, 3)
+    query = RunsOn(tmp_path, 100)
+
+    def damaged(tree: Tree) -> None:
+        query.go_on()
+        raise DamageError("a description cannot be read", where=tree.uri)
+
+    with pytest.raises(DamageError, match="a description cannot be read"):
+        settled(LocalDirectory(tmp_path), damaged)
 
 
 def test_an_entry_that_is_removed_after_the_listing_is_no_damage(

@@ -13,6 +13,7 @@ from typing import Final
 from seamark import limits
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.formats.hdfs_state import lineage_of, read_changes
+from seamark.checkpoint_dir.formats.lz4_blocks import claimed_size
 from seamark.checkpoint_dir.formats.rocksdb_zip import sst_sizes
 from seamark.checkpoint_dir.operators import (
     LIMIT,
@@ -81,9 +82,13 @@ def has_one_partition(files: CheckpointFiles, operator: StatefulOperator) -> boo
 
 
 def _keys_of_first(files: CheckpointFiles, operator: StatefulOperator) -> set[bytes]:
-    """The keys in the changes of an operator's first partition; none when one cannot be read."""
+    """The keys in the changes of an operator's first partition; none when one cannot be read.
+
+    None too when the files unpack to far more than files of one key do.
+    """
     folder = f"state/{operator.number}/0"
     keys: set[bytes] = set()
+    stored = plain = 0
     for name in files.names(folder):
         file = parse_state_file(name)
         if file is None or file.extension == "zip":
@@ -91,7 +96,11 @@ def _keys_of_first(files: CheckpointFiles, operator: StatefulOperator) -> set[by
         if (files.size(f"{folder}/{name}") or 0) > _MOST_KEYS_READ:
             return set()
         try:
-            changes = read_changes(files.read(f"{folder}/{name}"), most=_MOST_CHANGES)
+            data = files.read(f"{folder}/{name}")
+            stored, plain = stored + len(data), plain + claimed_size(data)
+            if plain > limits.largest_unpacked(stored):
+                return set()
+            changes = read_changes(data, most=_MOST_CHANGES)
         except (SeamarkError, FileNotFoundError):
             return set()
         keys.update(change.key for change in changes)

@@ -17,7 +17,7 @@ from seamark import limits
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
-from seamark.errors import CheckpointNotFoundError, DamageError
+from seamark.errors import CheckpointNotFoundError, DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.state_choice import StateRequest, StateSelection, choose, keepers
@@ -33,6 +33,10 @@ T = TypeVar("T")
 
 _PREFIX: Final = "seamark-state-"
 _TRIES: Final = 5
+_KEPT: Final = (
+    "Spark keeps that of the last spark.sql.streaming.minBatchesToRetain batches. Ask for the "
+    "newest one, or take a snapshot of the directory and read that (--from)."
+)
 
 
 @contextmanager
@@ -97,8 +101,7 @@ def _copied(
         f"the state of batch {reading.batch} was removed while it was being copied, {_TRIES} times "
         "in a row",
         where=f"{directory.url}: {gone}",
-        hint="Spark keeps that of the last spark.sql.streaming.minBatchesToRetain batches. Ask for "
-        "the newest one, or take a snapshot of the directory and read that (--from).",
+        hint=_KEPT,
     )
 
 
@@ -134,18 +137,37 @@ def settled(
     """What a function makes of the files of a directory whose query may be running.
 
     ``tree`` is a listing of it. What seems damaged or gone is looked for again, by a new listing,
-    as long as batches were committed or removed meanwhile.
+    as long as batches were committed or removed meanwhile. :class:`CheckpointNotFoundError` when
+    each of several tries has missed something else: that is no damage.
     """
     tree = Tree.of(directory) if tree is None else tree
+    before: str | None = None
     for left in reversed(range(tries)):
         try:
             return look(tree)
-        except (DamageError, CheckpointNotFoundError, FileNotFoundError):
-            now = Tree.of(directory)
-            if not left or now.entries.keys() == tree.entries.keys():
+        except (DamageError, CheckpointNotFoundError, FileNotFoundError) as error:
+            now, what = Tree.of(directory), _what_of(error)
+            if now.entries.keys() == tree.entries.keys():
                 raise
-            tree = now
+            if not left:
+                if before in (None, what) or isinstance(error, CheckpointNotFoundError):
+                    raise
+                raise _removed_too_fast(directory, tries) from error
+            tree, before = now, what
     raise AssertionError("not reached")
+
+
+def _what_of(error: Exception) -> str:
+    """What was damaged or gone: another file, or another batch, makes another text."""
+    return f"{error.what}: {error.where}" if isinstance(error, SeamarkError) else str(error)
+
+
+def _removed_too_fast(directory: Directory, tries: int) -> CheckpointNotFoundError:
+    return CheckpointNotFoundError(
+        f"state was removed while it was being read, {tries} times in a row",
+        where=directory.url,
+        hint=_KEPT,
+    )
 
 
 def state_listing(tree: Tree) -> Document:

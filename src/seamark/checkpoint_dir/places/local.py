@@ -51,8 +51,10 @@ class LocalDirectory(Directory):
         self._held: dict[str, int] = {}
 
     def listing(self) -> dict[str, FileEntry]:
-        """See :class:`Directory`.
+        """See :class:`Directory`. Folders come in the order of their names, as in an object store.
 
+        So state is listed after the logs that tell which of it is needed: in a directory whose
+        query runs, no batch is listed without its state.
         :class:`RefusedError` for a link, a pipe or a device in it: nothing is reached through them.
         """
         if not os.path.isdir(self.url):
@@ -80,6 +82,7 @@ class LocalDirectory(Directory):
                             files[path] = FileEntry(known.st_size, known.st_mtime, version)
                     if folder and before == (len(files), len(waiting)):
                         empty.append(folder)
+                    waiting[before[1] :] = sorted(waiting[before[1] :], reverse=True)
         self._empty = empty
         return files
 

@@ -8,7 +8,7 @@
     planned       the batch that was planned and not finished, or null
     sources       [{name, kind, folder, offset}]
     operators     [{number, name, partitions, stores, provider, version, complete, files, bytes,
-                  partition_bytes}]
+                  partition_bytes}]; complete is null when a running query has gone on meanwhile
     restorable    [batches that one can roll back to]
     would_do      {action: start | next | replay | fail, batch, text}
     findings      [{code, severity: damage | warning | info, path, message, advice}]
@@ -136,8 +136,7 @@ def _batches(inspection: Inspection) -> str:
 def _operator(operator: OperatorSummary) -> Iterator[str]:
     count = plural(operator.partitions, "partition")
     stores = f" × {len(operator.stores)} stores" if len(operator.stores) > 1 else ""
-    standing = "complete" if operator.is_complete else "INCOMPLETE"
-    version = f"version {operator.version} {standing}" if operator.version else "no state yet"
+    version = _standing(operator)
     yield (
         f"{operator.number} {operator.name}  {count}{stores} · {operator.provider} · {version} · "
         f"{size_text(operator.size)}, {operator.files} files"
@@ -148,6 +147,14 @@ def _operator(operator: OperatorSummary) -> Iterator[str]:
         largest = sorted(sizes, key=lambda number: -sizes[number])[:_LARGEST]
         sizes_text = ", ".join(f"{number}: {size_text(sizes[number])}" for number in largest)
         yield f"  skewed: the largest partition has {skew:.1f} × the average ({sizes_text})"
+
+
+def _standing(operator: OperatorSummary) -> str:
+    if not operator.version:
+        return "no state yet"
+    if operator.is_complete is None:
+        return f"version {operator.version}, and the query has gone on"
+    return f"version {operator.version} {'complete' if operator.is_complete else 'INCOMPLETE'}"
 
 
 def _way_back(inspection: Inspection) -> str:

@@ -130,7 +130,26 @@ def inspect(
     if len(stays) == len(again.findings):
         return again
     # the rest came and went with the files of a running query
-    return _with_outlook(again, stays)
+    return _with_outlook(_still_known(again, stays), stays)
+
+
+def _still_known(inspection: Inspection, stays: list[Finding]) -> Inspection:
+    """The same without a word on state that only findings which have gone called incomplete."""
+    proven = {_operator_in(f.path) for f in stays if f.severity == Severity.DAMAGE}
+    found = {_operator_in(f.path) for f in inspection.findings if f.severity == Severity.DAMAGE}
+    gone = found - proven
+    operators = [
+        replace(each, is_complete=None) if not each.is_complete and each.number in gone else each
+        for each in inspection.operators
+    ]
+    return replace(inspection, operators=operators)
+
+
+def _operator_in(path: str) -> int | None:
+    """The operator that a file or folder of state belongs to."""
+    top, _, rest = path.partition("/")
+    number = rest.partition("/")[0]
+    return int(number) if top == "state" and number.isascii() and number.isdigit() else None
 
 
 def _looked_at(listing: CachedListing, read_data: bool, advance: Advance | None) -> Inspection:

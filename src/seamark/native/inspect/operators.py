@@ -179,8 +179,8 @@ class OperatorSummary:
     """``HDFS-backed``, ``RocksDB``, ``RocksDB changelog``, or what the settings name."""
     version: int
     """The state version that a restart loads; batch N writes version N+1."""
-    is_complete: bool
-    """Whether every store can be loaded at it."""
+    is_complete: bool | None
+    """Whether every store can be loaded at it; None when a running query has gone on meanwhile."""
     files: int
     size: int
     partition_sizes: dict[int, int] = field(default_factory=dict)
