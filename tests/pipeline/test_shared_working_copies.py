@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from seamark import Pipeline
+from seamark import Pipeline, open_store
+from seamark.pipeline.recovery.working_dirs import working_place
 from tests.pipeline.support.workloads import EPOCHS, KINDS, pipeline, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.warm
 
-
+@pytest.mark.warm
 def test_a_pipeline_that_starts_in_the_folder_of_one_that_runs_leaves_its_working_copy_alone(
     spark: SparkSession, input_folder: Path, tmp_path: Path
 ) -> None:
@@ -38,6 +39,7 @@ def test_a_pipeline_that_starts_in_the_folder_of_one_that_runs_leaves_its_workin
     assert shown(tmp_path / "first") == shown(tmp_path / "second") != {}
 
 
+@pytest.mark.warm
 def test_a_fork_may_have_its_working_copy_in_the_folder_of_its_origin(
     spark: SparkSession, input_folder: Path, tmp_path: Path
 ) -> None:
@@ -52,3 +54,19 @@ def test_a_fork_may_have_its_working_copy_in_the_folder_of_its_origin(
     assert fork.report.working_copy.startswith("rebuilt")
     for name in ("origin", "fork"):
         assert declared(name).run().report.working_copy.startswith("kept")
+
+
+@pytest.mark.parametrize("given", ["", "copies"])
+def test_buckets_of_one_name_at_two_services_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    in_one_process: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+
+    def root(host: str) -> str:
+        options = {"endpoint": f"https://{host}.example", "region": "r", "skip_signature": "true"}
+        with open_store("s3://bucket/shop", storage_options=options) as store:
+            return working_place(store, "shop", given or None, in_one_process).root
+
+    assert root("one") != root("two")
+    assert root("one") == root("one")

@@ -5,6 +5,7 @@ Before each single I/O of the one the other runs as a whole.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -205,6 +206,14 @@ def test_a_clean_up_removes_nothing_of_a_parent_that_is_about_to_be_put_back() -
     raise AssertionError("it never came to an end")
 
 
+def leave_needs(blobs: MemoryBlobs, by: CheckpointId, needs: bytes, age: float) -> None:
+    """What somebody has left who died so many seconds ago."""
+    then = time.time() - age
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: then)
+        blobs.create(f"checkpoints/{by}/needs.json", needs)
+
+
 @pytest.mark.parametrize("age", [60.0, 7200.0])
 def test_what_a_writer_that_died_was_about_to_need_counts_for_an_hour(age: float) -> None:
     blobs = MemoryBlobs()
@@ -231,12 +240,16 @@ def test_what_no_writer_has_left_keeps_nothing(data: bytes) -> None:
     assert parent not in store.list()
 
 
-def test_a_copy_into_a_store_that_is_pruned_meanwhile_leaves_nothing_broken() -> None:
+@pytest.mark.parametrize("left", [False, True], ids=["first-try", "after-one-that-died"])
+def test_a_copy_into_a_store_that_is_pruned_meanwhile_leaves_nothing_broken(*, left: bool) -> None:
+    """A copy that died long ago has left what it needed, and that counts no more."""
     origin, parent = begun(MemoryBlobs())
     with origin.begin(5, parent=parent, rebase=True) as writer:
         rebased = writer.commit().checkpoint_id
     for at in range(1, 200):
         blobs = MemoryBlobs()
+        for each in (parent, rebased) if left else ():
+            leave_needs(blobs, each, b"[]", age=7200.0)
         seat = ObjectSeat(blobs)
         beside, target = StateStore(blobs), StateStore(seat)
         newest = written(beside, 9, None)

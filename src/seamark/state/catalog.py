@@ -15,13 +15,14 @@ from seamark._common.json_documents import UNREADABLE, is_sealed, seal, unseal
 from seamark._common.logs import logger_named
 from seamark._common.parallel import map_in_threads
 from seamark._common.retry import TRIES, pruned_too_fast
-from seamark.blobs.conditional_writes import Taken, create_once
+from seamark.blobs.conditional_writes import Taken, create_once, put_once
 from seamark.blobs.contract import Blobs, KeyExists, TagMismatch
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
     FencedError,
     InvalidInputError,
+    OutcomeUnknownError,
     RefusedError,
     SeamarkError,
     StoreUnavailableError,
@@ -151,9 +152,15 @@ class Catalog:
             yield
             return
         key = self._paths.checkpoint_dir(checkpoint_id) + _NEEDS
-        with suppress(Taken):
-            ids = sorted(str(each) for each in needed)
-            create_once(self._blobs, key, msgspec.json.encode(ids), _NEEDS_LIMIT)
+        data = msgspec.json.encode(sorted(str(each) for each in needed))
+        try:
+            self._blobs.create(key, data)
+        except (KeyExists, OutcomeUnknownError):
+            # a copy that died has left it, maybe long ago: it counts from now on
+            left = self._blobs.read(key, _NEEDS_LIMIT)
+            with suppress(Taken, TagMismatch):  # by another copy of this one, just now
+                tag = None if left is None else left.tag
+                put_once(self._blobs, key, data, tag, _NEEDS_LIMIT)
         try:
             yield
         finally:

@@ -69,7 +69,8 @@ def working_place(
     too, or to a fork of this one, so each store has a folder of its own there: generations are
     counted alike, and one start removes the copies of earlier ones.
     """
-    own = f"{name}-{hashlib.sha256(store.url.encode()).hexdigest()[:12]}"
+    address = "/".join(store.backend.address) or store.url  # two services may have one URL
+    own = f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
     if given is not None or not is_local(spark):
         return open_working_copy(shared_place(given), spark).below(own)
     if isinstance(store.backend, FilesystemBlobs):
