@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import Pipeline
-from seamark.errors import PositionUnavailable
-from seamark.sinks import FileSink
+from seamark.errors import PositionUnavailable, RefusedError
+from seamark.sinks import FileSink, ForeachBatchSink
+from seamark.testing.crashes import SimulatedCrash, crash_at
 from tests.integration.support.kafka import Topics
 from tests.integration.test_kafka import shown, wait_until
 from tests.support.cutting_proxy import CuttingProxy
@@ -20,7 +21,7 @@ from tests.support.spark import local_spark
 from tools.kafka import connector_jars
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -52,7 +53,9 @@ class Reader:
     def __init__(self, spark: SparkSession, root: Path, servers: str) -> None:
         self._spark, self._root, self._servers = spark, root, servers
 
-    def __call__(self, settings: dict[str, Any] | None = None, **options: str) -> Pipeline:
+    def __call__(
+        self, settings: dict[str, Any] | None = None, function: Any = None, **options: str
+    ) -> Pipeline:
         p = Pipeline("trades", self._root / "store", **{"source_timeout": 10, **(settings or {})})
         reader = self._spark.readStream.format("kafka").options(
             **{
@@ -63,6 +66,8 @@ class Reader:
         )
         rows = p.source("trades", reader).selectExpr("CAST(value AS STRING) AS value")
         p.sink("all", rows, FileSink(self._root / "all"))
+        if function is not None:
+            p.sink("fn", rows, ForeachBatchSink(function, idempotent=True))
         return p
 
 
@@ -124,6 +129,47 @@ def test_a_pattern_that_matches_nothing_any_more_has_lost_its_positions(
     for _ in range(2):
         reader(subscribePattern=pattern).run()
         assert shown(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_topic_that_came_after_the_start_is_not_taken_for_the_old_one_when_it_is_made_again(
+    reader: Reader, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.send(topic, ["a"])
+    options = {"subscribePattern": f"{topic}.*", "kafka.metadata.max.age.ms": "500"}
+    run = reader(None, None, **options).start()
+    try:
+        wait_until(lambda: shown(tmp_path) == ["a"])
+        late = topics.create(f"{topic}-late")
+        topics.send(late, ["b", "c"])
+        wait_until(lambda: shown(tmp_path) == ["a", "b", "c"])
+    finally:
+        run.stop()
+    topics.delete(late)
+    topics.create(late)
+    topics.send(late, ["d", "e", "f"])  # beyond the position: Spark would read only "f"
+    with pytest.raises(PositionUnavailable, match="was deleted and made again"):
+        reader(None, None, **options).run()
+    reader({"reanchor": ANCHOR}, None, **options).run()
+    assert shown(tmp_path) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_a_function_gets_no_rows_of_a_topic_that_was_made_again_under_the_key_of_the_old_ones(
+    reader: Reader, topics: Topics, topic: str
+) -> None:
+    calls: list[tuple[str, list[str]]] = []
+
+    def function(df: DataFrame, epoch: Any) -> None:
+        calls.append((epoch.key, sorted(row.value for row in df.collect())))
+
+    topics.send(topic, ["a", "b"])
+    with pytest.raises(SimulatedCrash):
+        reader({"on_step": crash_at("write", "after", 1)}, function, subscribe=topic).run()
+    topics.delete(topic)
+    topics.create(topic)
+    topics.send(topic, ["c", "d", "e"])
+    with pytest.raises(RefusedError, match="epoch 1 was started on rows of the topic"):
+        reader(None, function, subscribe=topic).run()
+    assert [rows for _, rows in calls] == [["a", "b"]]
 
 
 def test_a_topic_that_is_made_again_during_an_outage_ends_the_run(

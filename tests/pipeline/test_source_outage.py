@@ -185,3 +185,12 @@ def test_without_patience_nothing_is_waited_for() -> None:
     sources = Sources(answer=True)
     assert not SourceOutage(sources.wait, 0, threading.Event()).is_over(SILENCE, 3)
     assert sources.asked == 0
+
+
+def test_a_topic_that_was_made_again_before_the_first_epoch_was_decided_ends_the_run() -> None:
+    known = {"trades": {"t": "one"}}
+    wait = waiting_for(cast(Any, Kafka("two")), EpochHistory("t1", 1, 1), None, lambda: known)
+    with pytest.raises(PositionUnavailable, match="'t' was deleted and made again"):
+        SourceOutage(wait, 60, threading.Event()).is_over(SILENCE, 0)
+    wait = waiting_for(cast(Any, Kafka("one")), EpochHistory("t1", 1, 1), None, lambda: known)
+    assert SourceOutage(wait, 60, threading.Event()).is_over(SILENCE, 0)

@@ -29,6 +29,8 @@ from seamark.spark.plans.lossy_options import (
         ("IgnoredPathSegmentRegex", "^tmp", "ignoredPathSegmentRegex"),
         ("ignoreExtension", "false", "ignoreExtension"),
         ("skipChangeCommits", "true", "skipChangeCommits"),
+        ("excluderegex", "part-0000[0-3]", "excludeRegex"),
+        ("ignoreFileDeletion", "true", "ignoreFileDeletion"),
         ("streaming-skip-delete-snapshots", "true", "streaming-skip-delete-snapshots"),
         (SKIPS_NULLS, "true", SKIPS_NULLS),
         (CHECKS_OPERATORS, "FALSE", CHECKS_OPERATORS),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from seamark.capture.capture import Capture
@@ -26,6 +27,7 @@ from seamark.pipeline.declaration.settings import RunOptions
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.epoch.topic_ids import ids_at
 from seamark.pipeline.fork_option import ForkOption, prepare_store
 from seamark.pipeline.recovery.recovery import Recovery
 from seamark.pipeline.recovery.sink_opening import open_sink, prepare_targets, with_target_names
@@ -234,7 +236,12 @@ def start_run(
             telemetry=telemetry,
             uploads=uploads,
         )
-        wait = waiting_for(kafka, start.history, declared.identity.looks)
+        wait = waiting_for(
+            kafka,
+            start.history,
+            declared.identity.looks,
+            partial(ids_at, declared.identity, start.history),
+        )
         return Run(coordinator, starter.start, start.report, resources.close, wait, page.url)
     except BaseException:
         resources.close()

@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from seamark._common.logs import logger_named
 from seamark.errors import SourceUnavailableError
 from seamark.pipeline.declaration.source_positions import require_positions, require_tables
 from seamark.pipeline.epoch.running_epoch import EpochHistory
+from seamark.pipeline.epoch.topic_ids import require_same_topics
 from seamark.sources.position_looks import PositionLook
 from seamark.spark.failures import is_outage
 from seamark.spark.kafka.sources import KafkaSources
@@ -40,22 +41,24 @@ def waiting_for(
     kafka: KafkaSources | None,
     history: EpochHistory,
     looks: Mapping[str, PositionLook] | None = None,
+    known_ids: Callable[[], Mapping[str, Any]] = dict,
 ) -> WaitForSources | None:
     """Wait until Kafka and the tables answer, and see that the newest epoch can be gone on from.
 
-    A topic may have been made again meanwhile: Spark would read it from the old offset. None
-    without any source that can be asked.
+    A topic may have been made again meanwhile: Spark would read it from the old offset. One that
+    no checkpoint names yet is compared by ``known_ids``. None without any source that can be asked.
     """
     if kafka is None and not looks:
         return None
 
     def wait(patience: float, is_stopping: Callable[[], bool]) -> None:
         looked_at = {} if kafka is None else kafka.look(patience, is_stopping, is_passing=is_outage)
+        topics = {name: known.topics for name, known in looked_at.items()}
         if history.newest is not None:
-            topics = {name: known.topics for name, known in looked_at.items()}
             require_positions(history.newest, topics)
             patient = {n: replace(look, patience=patience) for n, look in (looks or {}).items()}
             require_tables(history.newest, patient, is_stopping)
+        require_same_topics(known_ids(), topics)
 
     return wait
 

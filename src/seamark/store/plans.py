@@ -50,6 +50,8 @@ class StoredPlan(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, ConnectorCheckpoint] = {}
     """The tables that its streams are joined with, as in a checkpoint."""
     spark_version: str = ""
+    source_ids: dict[str, Any] = {}
+    """By source of Kafka's: the id of each topic; empty when an earlier version has stored it."""
     version: int = PLAN_VERSION
 
 

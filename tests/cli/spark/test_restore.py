@@ -70,6 +70,15 @@ def test_nothing_is_restored_before_it_is_said_what_becomes_of_the_sink(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_function_that_goes_by_the_number_of_a_batch_is_not_said_to_get_the_batches_again(
+    cli: Cli, restore: tuple[object, ...]
+) -> None:
+    hint = cli.document(*restore, code=6)["error"]["hint"]
+    assert "functions (foreachBatch) that drop no number get the batches again" in hint
+    assert "A function that goes by the number" in hint
+    assert "drops new rows, whatever the id: undo there" in hint
+
+
 @pytest.mark.parametrize("wish", ["keep", "new"])
 def test_the_id_of_the_query_becomes_what_was_said(
     cli: Cli, tmp_path: Path, restore: tuple[object, ...], wish: str

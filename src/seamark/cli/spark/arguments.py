@@ -28,9 +28,11 @@ DECISION: Final = (
     " number they have seen. A file sink (parquet, json, csv, text) goes by the number alone: give"
     " --file-sink OUT, or keep the id and let the query write to a new folder. Delta Lake and"
     " others that remember the query's id and the batch: give --query-id new, and undo there what"
-    " later batches wrote. All others (foreachBatch, Kafka, console) get the batches again:"
-    " --query-id keep. A function that gives Delta txnAppId and txnVersion: Delta drops what it has"
-    " seen under that name, whatever the id; undo it in the table and change the name."
+    " later batches wrote. Kafka, the console and functions (foreachBatch) that drop no number get"
+    " the batches again: --query-id keep. A function that goes by the number, as one with a table"
+    " of the batches that it has written, drops new rows, whatever the id: undo there what later"
+    " batches wrote, with their numbers. If it gives Delta txnAppId and txnVersion: undo it in the"
+    " table and change the name."
 )
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from seamark.capture.declared_inputs import DeclaredInput
@@ -107,13 +108,19 @@ class PipelineIdentity:
         }
         return {**topics, **{source: dict(ids) for source, ids in self.folders.items()}}
 
-    def source_ids_after(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    def source_ids_after(
+        self,
+        before: Mapping[str, Any] | None,
+        late: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> dict[str, Any]:
         """The ids that a checkpoint records; ``before`` has those of the one that it follows.
 
         A start that did not look at a source knows no ids. It goes on in what was read before.
+        ``late`` has those of topics that came after the start.
         """
         known, before = self.source_ids, before or {}
         found = {name: known.get(name, before.get(name)) for name in dict.fromkeys(self.leaves)}
+        found |= {name: {**known[name], **ids} for name, ids in late.items() if name in known}
         return {name: ids for name, ids in found.items() if ids}
 
     def name_at_target(self, output: str) -> str:

@@ -34,9 +34,7 @@ def changes_since(
     ``functions`` are named as at their targets. Nothing matters to those that drop nothing by its
     key. :class:`DamageError` when what was stored of the pipeline cannot be compared.
     """
-    takes_all = {guarantee.value for guarantee in PROMISES_NOTHING}
-    guarantees = {identity.name_at_target(sink): g for sink, g in identity.guarantees.items()}
-    if takes_all.issuperset(guarantees.get(name, "") for name in functions):
+    if not drops_known_keys(identity, functions):
         return []
     changes = _changed_versions(stored.tables, identity.tables)
     if stored.structure is None or stored.structure == identity.structure:
@@ -58,6 +56,13 @@ def changes_since(
         _rows_in(before, kept), _rows_in(now, kept), "strict", same_spark=same_spark
     )
     return changes + (check.changes if check.fit is Compatibility.REFUSED else [])
+
+
+def drops_known_keys(identity: PipelineIdentity, functions: Collection[str]) -> bool:
+    """Whether the target of one of these functions may drop rows because it knows their key."""
+    takes_all = {guarantee.value for guarantee in PROMISES_NOTHING}
+    guarantees = {identity.name_at_target(sink): g for sink, g in identity.guarantees.items()}
+    return not takes_all.issuperset(guarantees.get(name, "") for name in functions)
 
 
 def _rows_in(structure: Structure, sinks: Collection[str]) -> Structure:

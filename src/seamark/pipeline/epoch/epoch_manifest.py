@@ -16,6 +16,7 @@ from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
 from seamark.pipeline.epoch.output_digests import OutputDigests, recorded_digests
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
+from seamark.pipeline.epoch.topic_ids import ids_at
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
 from seamark.spark.plans.plan import WatermarkInfo
@@ -126,7 +127,7 @@ def draft_manifest(
         target_names=dict(identity.target_names) or None,
         late_read_points={str(e): p for e, p in history.late_read_points.items()} or None,
         spark_version=identity.spark_version,
-        source_ids=identity.source_ids_after(parent.source_ids if parent else None) or None,
+        source_ids=ids_at(identity, history) or None,
         source_servers=dict(identity.servers) or None,
         source_latest=dict(epoch.latest) or None,
         source_times={name: dict(each) for name, each in (times or {}).items()} or None,

@@ -33,6 +33,11 @@ from seamark.pipeline.epoch.running_epoch import (
     fingerprint,
     new_attempt,
 )
+from seamark.pipeline.epoch.topic_ids import (
+    note_late_topics,
+    require_topics_of_plan,
+    topic_ids_at,
+)
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
 from seamark.spark.kafka.lag import latest_by_source
 from seamark.spark.plans.lossy_options import may_lose_of
@@ -88,6 +93,7 @@ def planned_epoch(
         )
     follows = fingerprint_of(history.newest)
     plan = msgspec.structs.replace(plan, leaves=identity.leaves, follows=follows)
+    note_late_topics(identity, entry.lines, history)
     earlier = history.plans.get(batch_id)
     if earlier is not None and not earlier.has_rows_of(plan):
         require_leaves(earlier, identity.leaves, batch_id + 1, copy.root)
@@ -212,6 +218,7 @@ def store_plan(
         structure=epoch.identity.stored_structure,
         tables=dict(epoch.identity.tables),
         spark_version=epoch.identity.spark_version,
+        source_ids=topic_ids_at(epoch.identity, history),
     )
     stored = retry_unavailable(
         partial(store.plans.keep, new), patience, "storing the plan of the epoch"
@@ -330,6 +337,7 @@ def _require_unchanged(
         called = f"the function of output {min(gone)!r} may have been called with it"
         now = f"the pipeline now has functions for {', '.join(functions)}"
         raise _changed_since(stored, f"{where}: {called}; {now}")
+    require_topics_of_plan(stored, identity, functions, where)
     if changes := changes_since(stored, identity, functions):
         raise _changed_since(stored, f"{where}: {'; '.join(changes)}")
 

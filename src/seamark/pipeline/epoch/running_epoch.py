@@ -59,6 +59,8 @@ class EpochHistory:
     """Sinks that show later epochs than the newest checkpoint, and up to which."""
     late_read_points: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By epoch: what to read to see it, where its checkpoint could not be updated with it."""
+    late_topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By source of Kafka's: the ids of topics that came after the start."""
     planned_again: set[int] = field(default_factory=set)
     """Batches for which the query was started again on the plan that was made before."""
     planned_before: int = -1

@@ -39,6 +39,8 @@ _OPTIONS: Final = {
     ),
     "fileNameOnly": (_TRUE, "a file counts as read when another one of its name was"),
     "maxFileAge": (_ANY, "files older than this are never read"),
+    "excludeRegex": (_ANY, "files of a Delta table with such paths are never read"),
+    "ignoreFileDeletion": (_TRUE, "updates and deletions are not seen as such"),
     "ignoreDeletes": (_TRUE, "deletions are not seen"),
     "ignoreChanges": (_TRUE, "updates and deletions are not seen as such"),
     "skipChangeCommits": (_TRUE, "commits that change rows are skipped"),
