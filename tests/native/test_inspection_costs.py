@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import UserDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, ValuesView
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from seamark.native.inspect.logs import read_logs
 from seamark.native.inspect.operators import operators_of
 from seamark.native.inspect.replaced_files import copy_findings, strange_times
 from seamark.native.inspect.state import State, Store, _by_operator, _holes, _is_reached
+from seamark.spark.batch_log import parse_offsets
 from tests.checkpoint_dir.support.directories import source_entry
 from tests.native.support.inspected import (
     delta,
@@ -35,6 +37,7 @@ from tests.native.support.inspected import (
     make_hdfs,
     make_logs,
     make_rocksdb,
+    offsets,
     rows_of,
     write,
 )
@@ -76,6 +79,31 @@ def test_the_files_of_a_store_are_not_gone_through_for_each_of_its_versions(
     listing = CachedListing(LocalDirectory(tmp_path), dict.fromkeys(paths, FileEntry(1, 0.0, "")))
     assert strange_times(listing, [store]) == {}
     assert files.walks == 1
+
+
+class CountedLines(tuple[str, ...]):
+    """The lines of an offset log; counts how often somebody goes through all of them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        CountedLines.walks += 1
+        return super().__iter__()
+
+
+def test_the_lines_of_the_offsets_are_not_gone_through_for_each_source_with_an_empty_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CountedLines, "walks", 0)
+    make_logs(tmp_path, 1)
+    for number in range(100):
+        write(tmp_path, f"sources/{number}/0", "")
+    listing = CachedListing(directory := LocalDirectory(tmp_path), directory.listing())
+    entry = replace(parse_offsets(offsets(0)), lines=CountedLines(['{"logOffset":0}'] * 100))
+    logs = replace(read_logs(listing), entries={0: entry})
+    found = [*sources.source_findings(listing, logs)]
+    assert [each.code for each in found].count(Code.SOURCE_LOG_DAMAGED) == 100
+    assert CountedLines.walks < 20
 
 
 class WalkedStore(Store):

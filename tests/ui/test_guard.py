@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from seamark.errors import InvalidInputError
-from seamark.ui.guard import Access
+from seamark.ui import bounds
+from seamark.ui.guard import COOKIE, Access, Guard
 from tests.ui.support.serving import Client, CountedBlobs, server_for, serving
 
 TOKEN = "correct-horse-battery"
@@ -110,6 +114,48 @@ def test_the_token_is_shown_once_and_then_carried_as_a_cookie(closed: Client) ->
     assert closed("/", headers={"Authorization": "Bearer wrong-horse-battery"}).status == 401
     assert closed("/?token=wrong-horse-battery").status == 401
     assert closed("/", headers={"Cookie": f"seamark_ui={TOKEN}"}).status == 401
+
+
+@pytest.mark.parametrize("size", [bounds.MOST_REQUEST_BYTES, 50_000])
+@pytest.mark.parametrize("what", [b"x-long", b"cookie"])
+def test_a_request_that_is_too_long_is_refused_however_few_pieces_it_comes_in(
+    size: int, what: bytes
+) -> None:
+    """The server below counts only what it has to wait for."""
+    assert _status_of([(what, b"a" * size)]) == 431
+    assert _status_of([(what, b"a" * (bounds.MOST_REQUEST_BYTES // 2))]) == 401
+    assert _status_of([(b"x", b"")] * size) == 431
+
+
+def test_of_what_others_send_as_cookies_nothing_is_unquoted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes the square of the length, and holds up all other viewers."""
+    monkeypatch.setattr("http.cookies._unquote", lambda text: pytest.fail("it is unquoted"))
+    ours = f"{COOKIE}={Access.at('127.0.0.1', token=TOKEN).cookie()}"
+    odd = 'a="' + "\\" * 5000 + '"'
+    assert _status_of([(b"cookie", odd.encode())]) == 401
+    assert _status_of([(b"cookie", f"{odd}; {ours}".encode())]) == 204
+
+
+def _status_of(headers: list[tuple[bytes, bytes]]) -> int:
+    """What a request with these headers is answered; 204 when it is let through."""
+    statuses: list[int] = []
+
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(status_code=204)(scope, receive, send)
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b""}
+    guard = Guard(page, Access.at("127.0.0.1", token=TOKEN), {"GET"})
+    asyncio.run(guard({**scope, "headers": [(b"host", b"localhost"), *headers]}, receive, send))
+    return statuses[0]
 
 
 def test_the_way_back_from_the_token_never_leads_to_another_host(closed: Client) -> None:

@@ -23,9 +23,10 @@ from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
-from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from seamark.ui.bounds import MOST_REQUEST_BYTES
 
 COOKIE: Final = "seamark_ui"
 TOKEN: Final = "token"
@@ -117,6 +118,8 @@ class Guard:
         await (self._refusal(scope) or self._app)(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
+        if _head_size(scope) > MOST_REQUEST_BYTES:
+            return _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request is too long.")
         headers = Headers(scope=scope)
         host = headers.getlist("host")
         if len(host) != 1 or not self._access.knows(host[0]):
@@ -145,7 +148,7 @@ class Guard:
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and access.accepts(bearer.strip()):
             return None
-        carried = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+        carried = _our_cookie(headers.get("cookie", ""))
         if hmac.compare_digest(carried.encode(), access.cookie().encode()):
             return None
         return _plain(
@@ -153,6 +156,21 @@ class Guard:
             "This page wants a token. Open the address that 'seamark ui' has printed, or send the "
             "token as 'Authorization: Bearer …'.",
         )
+
+
+def _head_size(scope: Scope) -> int:
+    """The bytes before a body. What comes in one piece is whole before the server counts it."""
+    headers = sum(len(name) + len(value) for name, value in scope["headers"])
+    return headers + len(scope["path"]) + len(scope["query_string"])
+
+
+def _our_cookie(header: str) -> str:
+    """The value of our cookie. To undo quotes, as libraries do in all of them, takes the square of
+    their length, and anybody may send one.
+    """
+    pairs = (part.partition("=") for part in header.split(";"))
+    found = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
+    return found[-1] if found else ""
 
 
 def _is_own(headers: Headers, host: str) -> bool:

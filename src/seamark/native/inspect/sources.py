@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -219,13 +220,15 @@ def _log_problems(
     listing: CachedListing, entry: OffsetLogEntry, files: list[str]
 ) -> Iterator[Finding]:
     logs = frozenset(files)
+    by_folder = dict(zip(entry.names or map(str, count()), entry.lines, strict=False))
     for folder in sorted(listing.names("sources")):
         here = f"sources/{folder}"
         empty = _empty_entries(listing, folder)
         for name in empty:
             what = f"entry {name} of source {folder}'s log is empty"
             yield _damaged(Code.SOURCE_LOG_DAMAGED, f"{here}/{name}", what, _stops(here, name))
-        if folder in logs or (empty and _looks_like_files(entry, folder)):
+        looks_like_files = log_offset(by_folder.get(folder, "")) is not None
+        if folder in logs or (empty and looks_like_files):
             yield from _log_findings(listing, folder, frozenset(empty))
 
 
@@ -235,11 +238,6 @@ def _stops(here: str, name: str) -> str:
 
 def _damaged(code: Code, path: str, what: str, stops: str | None) -> Finding:
     return damage(code, path, what, _ADVICE, stops)
-
-
-def _looks_like_files(entry: OffsetLogEntry, folder: str) -> bool:
-    lines = dict(zip(entry.names or map(str, range(len(entry.lines))), entry.lines, strict=False))
-    return log_offset(lines.get(folder, "")) is not None
 
 
 def _missing(
