@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,16 @@ def test_an_operator_that_cannot_be_read_is_damage(body: str, tmp_path: Path) ->
         copy.operators()
 
 
-@pytest.mark.parametrize("name", ["../../../../victim", "..", "", "a/b"])
-def test_the_name_of_a_store_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("what", ["store", "operator"])
+@pytest.mark.parametrize("name", ["../../../../victim", "..", "", "a/b", "/etc/passwd"])
+def test_no_name_in_a_description_can_lead_out_of_the_directory(
+    tmp_path: Path, name: str, what: str
+) -> None:
     copy = make_copy(tmp_path / "ck", 1)
-    text = (copy.read_text("state/0/_metadata/metadata") or "").replace('"default"', f'"{name}"')
-    copy.write("state/0/_metadata/metadata", text.encode())
-    with pytest.raises(DamageError, match="store"):
+    text = copy.read_text("state/0/_metadata/metadata") or ""
+    named = f'"{what}Name": "{name}"'
+    changed = re.sub(f'"{what}Name": ?"[^"]*"', named, text)
+    assert named in changed != text
+    copy.write("state/0/_metadata/metadata", changed.encode())
+    with pytest.raises(DamageError, match=f"the {what}'s name"):
         list(copy.store_folders())

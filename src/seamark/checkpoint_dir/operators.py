@@ -126,7 +126,7 @@ def parse_description(number: int, data: bytes) -> StatefulOperator:
             check_name(str(store["storeName"]), "the store's name")
         operator = StatefulOperator(
             number,
-            str(fields["operatorInfo"]["operatorName"]),
+            check_name(str(fields["operatorInfo"]["operatorName"]), "the operator's name"),
             [str(store["storeName"]) for store in stores],
             int(stores[0]["numPartitions"]),
         )
