@@ -477,7 +477,7 @@ def test_a_join_whose_keys_come_from_anywhere_above_it_goes_on_with_the_same_key
             both = counted.count().where(f"{key} = paid")
         else:  # two columns that equal a third one are equal
             both = both.join(table, f.expr(f"{key} = n AND paid = n"))
-        p.sink("main", both.select("id", "order"), FileSink(tmp_path / "main"))
+        p.sink("main", both.select("id", "order", "k", "v"), FileSink(tmp_path / "main"))
         return p
 
     joined("k", policy).run()
