@@ -205,6 +205,35 @@ def test_a_changed_join_is_told_by_its_type_and_condition() -> None:
     ]
 
 
+def test_a_join_that_spark_plans_with_other_keys_is_told_where_its_words_are_equal() -> None:
+    old = [{**JOIN[0], "planned": "inner by k = paid", "filter": "none"}]
+    new = [{**JOIN[0], "planned": "inner by v = paid", "filter": "none"}]
+    assert [change.text for change in computed_changes({"paid": old}, {"paid": new})] == [
+        "output 'paid': stream-stream join planned inner by k = paid → inner by v = paid"
+    ]
+    filtered = [{**new[0], "filter": "(v = paid)"}]
+    assert [change.part for change in computed_changes({"paid": old}, {"paid": filtered})] == [
+        "filter"
+    ]
+    assert computed_changes({"paid": JOIN}, {"paid": new}) == []  # from before it was recorded
+
+
+def test_sides_of_a_join_that_change_places_are_told_and_other_rows_of_a_side_are_not() -> None:
+    def join(*sides: Any) -> dict[str, list[dict[str, Any]]]:
+        return {"paid": [{**JOIN[0], "sides": list(sides)}]}
+
+    calls, puts, others = "filter (k = 1)", "filter (k = 2)", "filter (k = 3)"
+    [change] = computed_changes(join(calls, puts), join(puts, calls))
+    assert change.text == (
+        "output 'paid': stream-stream join sides filter (k = 1) | filter (k = 2) → "
+        "filter (k = 2) | filter (k = 1)"
+    )
+    assert not change.is_harmless
+    assert computed_changes(join(calls, puts), join(calls, others)) == []
+    assert computed_changes(join(calls, puts), {"paid": JOIN}) == []
+    assert computed_changes(join({"a": 1}, 2), join(calls, puts)) == []
+
+
 def test_warn_goes_on_with_other_computations_that_fit_the_state() -> None:
     verdict = compare_structures(
         structure({"bars": BARS}), structure({"bars": bars(1, delay="1 minute")}), "warn"

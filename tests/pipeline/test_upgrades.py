@@ -454,6 +454,62 @@ def test_a_filter_that_gives_a_join_its_keys_is_a_part_of_the_join(
 
 
 @pytest.mark.parametrize("policy", ["strict", "evolve"])
+@pytest.mark.parametrize("way", ["repartition", "explode", "groups", "table"])
+def test_a_join_whose_keys_come_from_anywhere_above_it_goes_on_with_the_same_keys_only(
+    spark: SparkSession, input_folder: Path, tmp_path: Path, policy: Any, way: str
+) -> None:
+    from pyspark.sql import functions as f
+
+    world = World(spark, input_folder, tmp_path, "inner-join")
+    table = spark.range(9).selectExpr("int(id) AS n")
+
+    def joined(key: str, policy: Any) -> Pipeline:
+        p = world.pipeline(policy=policy)
+        ordered = p.source("orders", orders(spark, world.folder)).withWatermark("t", "9 seconds")
+        paid = p.source("payments", payments(spark, world.folder)).withWatermark("pt", "9 seconds")
+        both = ordered.join(paid, f.expr("id = order AND pt BETWEEN t AND t + INTERVAL 1 MINUTE"))
+        if way == "repartition":
+            both = both.repartition(3).where(f"{key} = paid")
+        elif way == "explode":
+            both = both.withColumn("n", f.explode(f.array("k", "v"))).where(f"{key} = paid")
+        elif way == "groups":
+            counted = both.groupBy(f.window("t", "20 seconds"), "k", "v", "paid", "id", "order")
+            both = counted.count().where(f"{key} = paid")
+        else:  # two columns that equal a third one are equal
+            both = both.join(table, f.expr(f"{key} = n AND paid = n"))
+        p.sink("main", both.select("id", "order", "k", "v"), FileSink(tmp_path / "main"))
+        return p
+
+    joined("k", policy).run()
+    joined("k", policy).run()
+    with pytest.raises(RefusedError, match=r"stream-stream join planned inner by .*k = "):
+        joined("v", policy).run()
+
+
+@pytest.mark.parametrize("policy", ["strict", "evolve"])
+def test_the_two_sides_of_a_stream_that_is_joined_with_itself_keep_their_own_state(
+    spark: SparkSession, input_folder: Path, tmp_path: Path, policy: Any
+) -> None:
+    from pyspark.sql import functions as f
+
+    world = World(spark, input_folder, tmp_path, "inner-join")
+
+    def paired(first: int, second: int, policy: Any) -> Pipeline:
+        p = world.pipeline(policy=policy)
+        ordered = p.source("orders", orders(spark, world.folder)).withWatermark("t", "9 seconds")
+        one = ordered.where(f"k = {first}").selectExpr("id", "v AS v1", "t AS t1")
+        other = ordered.where(f"k = {second}").selectExpr("id AS pair", "v AS v2", "t AS t2")
+        both = one.join(other, f.expr("v1 = v2 AND t1 = t2")).select("id", "pair")
+        p.sink("main", both, FileSink(tmp_path / "main"))
+        return p
+
+    paired(1, 2, policy).run()
+    with pytest.raises(RefusedError, match=r"sides filter \(k = 1\).* → filter \(k = 2\)"):
+        paired(2, 1, policy).run()
+    paired(1, 3, policy).run()  # filters may change
+
+
+@pytest.mark.parametrize("policy", ["strict", "evolve"])
 def test_outputs_that_exchange_their_sources_are_refused(
     spark: SparkSession, input_folder: Path, tmp_path: Path, policy: Any
 ) -> None:

@@ -50,6 +50,7 @@ from seamark.spark.plans.plan import (
     is_sorted,
     stateful_operators,
 )
+from seamark.spark.plans.planned_joins import planned_joins
 from seamark.spark.plans.shared_plan import SharedPlan, of_one_lateness, shared_plans
 from seamark.spark.plans.trees import room_for_deep_plans
 from seamark.spark.plans.watermark_rows import watermark_rows
@@ -200,7 +201,7 @@ def compile_outputs(
     leaves = {name: tuple(sources.of(plan)) for name, plan in plans.items()}
     branches = _branches([output.df for output in outputs], share_state=share_state)
     computed: dict[str, Any] = {}
-    places: dict[str, tuple[Places | None, frozenset[int] | None]] = {}
+    places: dict[str, tuple[Places | None, frozenset[int] | None, list[dict[str, str]]]] = {}
     for branch in branches:
         if branch.shared is not None and not branch.shared.keeps_state:
             computed |= {outputs[n].name: plans[outputs[n].name] for n in branch.outputs}
@@ -209,7 +210,11 @@ def compile_outputs(
             computed[first] = analyzed(branch.df)
             if stateful_operators(computed[first]):
                 of_spark = optimized(branch.df)
-                places[first] = (function_places(computed[first], of_spark), join_columns(of_spark))
+                places[first] = (
+                    function_places(computed[first], of_spark),
+                    join_columns(of_spark),
+                    planned_joins(computed[first], of_spark, sources.name_of),
+                )
     with session_settings(outputs[0].df.sparkSession, {REGEX_NAMES: "false"}):
         united = _united([branch.df for branch in branches])
     require_supported_query(united, output_mode)
@@ -234,7 +239,10 @@ def compile_outputs(
         for name, plan_of_branch in computed.items()
         if (
             operators := operators_of(
-                plan_of_branch, sources.name_of, sources.table_of, *places.get(name, (None, None))
+                plan_of_branch,
+                sources.name_of,
+                sources.table_of,
+                *places.get(name, (None, None, [])),
             )
         )
     }

@@ -13,6 +13,7 @@ from seamark.spark.plans.equal_operators import INPUT, OUTPUT, TOLD_APART
 from seamark.spark.plans.expression_digests import differ
 from seamark.spark.plans.forgetting import FORGETS_BY
 from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS, kept_functions
+from seamark.spark.plans.planned_joins import PLANNED, SIDES, are_exchanged
 from seamark.spark.plans.time_windows import window_text
 
 Operator = Mapping[str, Any]
@@ -32,21 +33,23 @@ _BY_NAME: Final = frozenset({DETAILS, "inputs"})
 _UNSHOWN: Final = (
     _BY_NAME
     | {"hidden texts", "returned types", "types", "united", "whole filter"}
-    | {COMPUTATION, FORGETS_BY, ORDER, STATE_COLUMNS, WATERMARKS}
+    | {COMPUTATION, FORGETS_BY, ORDER, PLANNED, SIDES, STATE_COLUMNS, WATERMARKS}
 )
 """Parts that follow from the declaration, and are of use only where they differ."""
-_COMPARED_APART: Final = frozenset({"operator", "state", COMPUTATION, ORDER, WATERMARKS})
+_COMPARED_APART: Final = frozenset({"operator", "state", COMPUTATION, ORDER, SIDES, WATERMARKS})
 """Parts that are compared by themselves, or with those of other operators."""
 _SINCE: Final = (
     frozenset(
         {"expanded", "fields", "filter", "function", "grouping sets", "hidden texts", "lookups"}
         | {"named queries", "parameters", "patterns", "queries", "reads", "returned types"}
         | {"SQL functions", "time zone", "types", "united", "variables", "whole filter"}
-        | {FORGETS_BY, INPUT, OUTPUT, STATE_COLUMNS, TOLD_APART}
+        | {FORGETS_BY, INPUT, OUTPUT, PLANNED, STATE_COLUMNS, TOLD_APART}
     )
     | _BY_NAME
 )
 """Parts that an earlier Seamark has not recorded."""
+_DECIDE_THE_PLAN: Final = frozenset({"condition", "filter", "type", "whole filter"})
+"""Parts of a join that say as well why Spark plans it in another way."""
 NAME_THEM: Final = (
     "Give each an output of its own, or a column that says which one it is "
     "(withColumn('part', lit('a'))); or name what differs: a table in memory by p.table('name', "
@@ -265,6 +268,8 @@ def _delays(operators: Sequence[Operator]) -> list[str]:
 def operator_changes(old: Operator, new: Operator) -> list[ComputedChange]:
     """Each difference in what two operators of one kind compute."""
     changes = list(_operator_changes(old, new))
+    if any(change.part in _DECIDE_THE_PLAN for change in changes):
+        changes = [change for change in changes if change.part != PLANNED]
     if not changes and COMPUTATION in old and COMPUTATION in new:
         return _without_words(old, new)
     if any(change.part not in (DETAILS, FUNCTIONS) for change in changes):
@@ -287,6 +292,9 @@ def _without_words(old: Operator, new: Operator) -> list[ComputedChange]:
 
 def _operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
     kind = str(new.get("operator"))  # of the pipeline: the old one is whatever a store says
+    if are_exchanged(old.get(SIDES), new.get(SIDES)):
+        text = f"{kind} sides {_sides(old)} → {_sides(new)}"
+        yield ComputedChange(text, is_certain=True, part=SIDES)
     for part in sorted((old.keys() | new.keys()) - _COMPARED_APART):
         before, after = old.get(part), new.get(part)
         if part == FUNCTIONS and ORDER in old and ORDER in new:
@@ -302,6 +310,10 @@ def _operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
         else:
             text = f"{kind} {_named(part)} {before} → {after}"
             yield ComputedChange(text, part in _EXACT, part)
+
+
+def _sides(operator: Operator) -> str:
+    return " | ".join(map(str, operator[SIDES]))
 
 
 def _named_changes(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from seamark.spark.plans.definitions import MOST, Definitions, Text, shortened
@@ -31,6 +31,7 @@ from seamark.spark.plans.function_order import (
 from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.join_filters import Filters, nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
+from seamark.spark.plans.planned_joins import sides_of
 from seamark.spark.plans.read_types import keeps_columns
 from seamark.spark.plans.time_windows import span
 from seamark.spark.plans.trees import class_name, each
@@ -58,11 +59,13 @@ def operators_of(
     table_of: Callable[[Any], str] = lambda _: "",
     function_places: Places | None = None,
     join_columns: frozenset[int] | None = None,
+    planned_joins: Sequence[Mapping[str, str]] = (),
 ) -> list[Operator]:
     """Every stateful operator and watermark below a plan, parents first.
 
     ``name_of`` names a leaf, ``table_of`` the table that it was declared as, if it was.
-    ``function_places`` and ``join_columns`` are those in what Spark's optimizer makes of it.
+    ``function_places``, ``join_columns`` and ``planned_joins`` are those in what Spark's optimizer
+    makes of it.
     """
     definitions = Definitions(plan, name_of)
     operators = []
@@ -72,6 +75,7 @@ def operators_of(
     nodes = zip(nodes_with_read_columns(plan), decided_by, strict=True)
     depths: list[int] = []
     watermarks: dict[int, str] = {}
+    planned = iter(planned_joins)
     for number, ((node, read, depth), filters) in enumerate(nodes):
         definitions.begin()
         depths.append(depth)
@@ -83,7 +87,11 @@ def operators_of(
             operators.append({"operator": kind, **parts, **definitions.hidden()})
             if class_name(node) == "Join":
                 kept = read & join_columns if join_columns is not None else None
-                operators[-1] |= _decided_above(node, kept, filters, definitions)
+                operators[-1] |= {
+                    **_decided_above(node, kept, filters, definitions),
+                    **sides_of(node, name_of, table_of),
+                    **next(planned, {}),
+                }
             places.append(Place(number, node, operators[-1]))
             columns[number] = read
     several = _tell_apart(places, definitions)

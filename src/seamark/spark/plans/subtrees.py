@@ -46,6 +46,11 @@ class Subtrees:
         self._definitions = Definitions(plan, name_of)
         self._numbers: dict[int, int] = {}
 
+    def rows(self) -> str:
+        """The rows of the whole plan."""
+        self._definitions.begin()
+        return self._with_hidden(self._rows(self._plan))
+
     def rows_below(self) -> str:
         """The rows that the uppermost node of the plan reads."""
         self._definitions.begin()

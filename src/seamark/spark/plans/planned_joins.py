@@ -1,0 +1,96 @@
+"""What decides the state of a join of streams, and is not written in the join.
+
+Spark's optimizer makes a filter that compares the two sides a part of the join, through almost any
+node above it, also one that follows from a join with a table. The columns that it makes equal are
+the keys of the state, in the order in which they come out. So the keys are those of the plan that
+Spark has optimized.
+
+Both sides of a join may be made of one stream, as calls and answers are. Their states then hold the
+same columns, and only the rows below each side tell which one is which.
+
+Tests: ``tests/spark/test_planned_joins.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from seamark.spark.plans.definitions import Definitions, shortened
+from seamark.spark.plans.plan import nodes, stateful_kind
+from seamark.spark.plans.subtrees import NameOf, Subtrees
+from seamark.spark.plans.trees import class_name, each
+
+PLANNED: Final = "planned"
+"""Part of a join's description: its type, its keys in their order, and its other conditions."""
+SIDES: Final = "sides"
+"""The part that tells the rows of the two sides, where both are made of the same streams."""
+
+
+def planned_joins(analyzed: Any, optimized: Any, name_of: NameOf) -> list[dict[str, str]]:
+    """What each join of streams is to Spark, parents first, in the order of the analysed plan.
+
+    Empty when that is not known: the optimizer has removed a join, or has put the current time in.
+    """
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    catalyst = context._jvm.org.apache.spark.sql.catalyst
+    joins = list(_joins(optimized))
+    if len(joins) != len(list(_joins(analyzed))):
+        return []
+    if not joins or analyzed.containsPattern(catalyst.trees.TreePattern.CURRENT_LIKE()):
+        return []
+    definitions = Definitions(optimized, name_of)
+    keys_of = catalyst.planning.ExtractEquiJoinKeys
+    return [{PLANNED: _planned(join, keys_of.unapply(join), definitions)} for join in joins]
+
+
+def sides_of(join: Any, name_of: NameOf, table_of: NameOf) -> dict[str, list[str]]:
+    """The rows of the two sides, where nothing else tells one from the other."""
+    sides = list(each(join.children()))
+    streams = [
+        {name_of(leaf) for leaf in each(side.collectLeaves()) if leaf.isStreaming()}
+        for side in sides
+    ]
+    texts = [shortened(Subtrees(side, name_of, table_of).rows()) for side in sides]
+    return {SIDES: texts} if streams[0] == streams[1] and texts[0] != texts[1] else {}
+
+
+def are_exchanged(old: Any, new: Any) -> bool:
+    """Whether a side would go on from the state of the other one. Pure.
+
+    A side may have other rows than before: filters change freely.
+    """
+    if not (isinstance(old, list) and isinstance(new, list) and len(old) == len(new) == 2):
+        return False
+    return any(new[n] == old[1 - n] and new[n] != old[n] for n in (0, 1))
+
+
+def _joins(plan: Any) -> Iterator[Any]:
+    return (n for n in nodes(plan) if class_name(n) == "Join" and stateful_kind(n) is not None)
+
+
+def _planned(join: Any, found: Any, definitions: Definitions) -> str:
+    definitions.begin()
+    kind = str(join.joinType().sql()).lower()
+    if not found.isDefined():
+        return kind
+    parts = found.get()
+    keys = [
+        f"{definitions.text(left, join)} = {definitions.text(right, join)}"
+        for left, right in zip(each(parts._2()), each(parts._3()), strict=True)
+    ]
+    others = list(each(parts._4().toList())) if parts._4().isDefined() else []
+    rest = sorted(definitions.text(one, join) for other in others for one in _conditions(other))
+    hidden = [f"{part} {what}" for part, what in definitions.hidden().items()]
+    words = " and ".join([f"{kind} by {', '.join(keys)}", *rest])
+    return shortened("; ".join([words, *hidden]))
+
+
+def _conditions(condition: Any) -> Iterator[Any]:
+    if class_name(condition) == "And":
+        for side in each(condition.children()):
+            yield from _conditions(side)
+    else:
+        yield condition
