@@ -395,3 +395,72 @@ def test_an_output_without_the_time_has_the_late_rows_that_it_has_alone(
 
     assert ids("ids") == ids("alone") == {1, 2, 3, 4, 5, 6}
     assert ids("all") == {1, 2, 4, 5, 6}
+
+
+def malformed(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
+    """Two files of csv; in the second, a row has a value that is no number."""
+    (folder / "csv").mkdir(exist_ok=True)
+    for number, text in enumerate(("k,v,w\n1,1,1\n2,2,2\n", "k,v,w\n1,x,1\n3,3,3\n")):
+        (folder / "csv" / f"{number}.csv").write_text(text)
+    reader = spark.readStream.schema("k int, v int, w int").option("header", "true")
+    return reader.options(maxFilesPerTrigger="1", **options).csv(str(folder / "csv"))
+
+
+def counted(rows: DataFrame) -> Mapping[str, DataFrame]:
+    totals = rows.groupBy("k").agg(f.count("*").alias("n"), f.sum("v").alias("sum"))
+    return {
+        "0 of rows": totals.select("k", "n"),
+        "1 of values": totals,
+        "2 of rows": totals.select("n", "k").where("n > 0"),
+    }
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize(
+    ("options", "settings", "expected"),
+    [
+        ({}, {}, [(0, 1, 2)]),
+        ({"mode": "DROPMALFORMED"}, {}, [(0, 2), (1,)]),
+        ({"ignoreCorruptFiles": "true"}, {}, [(0, 2), (1,)]),
+        ({}, {"spark.sql.files.ignoreCorruptFiles": "true"}, [(0, 2), (1,)]),
+        ({"columnNameOfCorruptRecord": "w"}, {}, [(0, 2), (1,)]),
+    ],
+)
+def test_outputs_share_only_where_the_columns_that_they_read_give_the_same_rows(
+    spark: SparkSession,
+    tmp_path: Path,
+    options: dict[str, str],
+    settings: dict[str, str],
+    expected: list[tuple[int, ...]],
+) -> None:
+    with workloads.settings_of(spark, settings):
+        p = Pipeline("malformed", tmp_path / "store", output_mode="update")
+        source = p.source("rows", malformed(spark, tmp_path, **options))
+        for name, df in counted(source).items():
+            p.sink(name, df, FileSink(tmp_path / name))
+        assert [branch.outputs for branch in p._declared().compiled.branches] == expected
+
+
+@pytest.mark.warm
+@pytest.mark.slow
+def test_an_output_of_files_with_malformed_rows_counts_those_that_it_counts_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def rows() -> DataFrame:
+        return malformed(spark, tmp_path, mode="DROPMALFORMED")
+
+    p = Pipeline("malformed", tmp_path / "store", output_mode="update")
+    for name, df in counted(p.source("rows", rows())).items():
+        p.sink(name, df, FileSink(tmp_path / name))
+    p.run()
+    for name, df in counted(rows()).items():
+        alone: list[str] = []
+
+        def keep(batch: DataFrame, _: int, alone: list[str] = alone) -> None:
+            alone += [row.asDict().__repr__() for row in batch.collect()]
+
+        writer = df.writeStream.outputMode("update").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / f"stock {name}"))
+        writer.foreachBatch(keep).start().awaitTermination()
+        shown = spark.read.parquet(str(tmp_path / name)).select(*df.columns).collect()
+        assert Counter(row.asDict().__repr__() for row in shown) == Counter(alone), name

@@ -51,7 +51,7 @@ from seamark.spark.plans.plan import (
     stateful_operators,
 )
 from seamark.spark.plans.planned_joins import planned_joins
-from seamark.spark.plans.shared_plan import SharedPlan, of_one_lateness, shared_plans
+from seamark.spark.plans.shared_plan import SharedPlan, of_equal_rows, shared_plans
 from seamark.spark.plans.trees import room_for_deep_plans
 from seamark.spark.plans.watermark_rows import watermark_rows
 from seamark.spark.session import session_settings, watermark_policy
@@ -292,7 +292,7 @@ def _branches(outputs: Sequence[DataFrame], *, share_state: bool) -> tuple[Branc
     groups = [
         part
         for group in (shared_plans(outputs, share_state=share_state) if len(outputs) > 1 else ())
-        for part in of_one_lateness(outputs, group)
+        for part in of_equal_rows(outputs, group)
     ]
     sharing = {number for group in groups for number in group}
     branches = [Branch(df, (n,)) for n, df in enumerate(outputs) if n not in sharing]

@@ -171,7 +171,7 @@ class PlanSources:
 
     def options_of(self, name: str) -> dict[str, str]:
         """All options of a source, its secrets among them, by their names in lower case."""
-        return {key.lower(): value for key, value in _options(self._leaves[name])[1].items()}
+        return {key.lower(): value for key, value in given_options(self._leaves[name])[1].items()}
 
     def name_of(self, leaf: Any) -> str:
         """The name of the stream that a leaf of a plan is; ``table`` for anything else."""
@@ -298,7 +298,7 @@ def _identity(leaf: Any) -> Any:
     )
 
 
-def _options(leaf: Any) -> tuple[str, dict[str, str]]:
+def given_options(leaf: Any) -> tuple[str, dict[str, str]]:
     """The format of a stream, and its options."""
     kind = leaf.getClass().getSimpleName()
     options: dict[str, str] = {}
@@ -313,13 +313,13 @@ def _options(leaf: Any) -> tuple[str, dict[str, str]]:
 
 
 def _describe(leaf: Any) -> SourceInfo:
-    name, options = _options(leaf)
+    name, options = given_options(leaf)
     name = name.rsplit(".", 1)[-1]
     harmless = _SECRET_FREE | _SECRET_FREE_IN.get(name, frozenset())
     allowed = {
         key.lower(): redacted(value) for key, value in options.items() if key.lower() in harmless
     }
-    is_of_files = _reads_files(leaf)
+    is_of_files = reads_files(leaf)
     columns = list(leaf.schema().fieldNames()) if is_of_files else []
     return SourceInfo(
         name,
@@ -331,7 +331,7 @@ def _describe(leaf: Any) -> SourceInfo:
     )
 
 
-def _reads_files(leaf: Any) -> bool:
+def reads_files(leaf: Any) -> bool:
     """By what Spark calls the stream: formats go by several names, and anybody may add some."""
     is_old = leaf.getClass().getSimpleName() == "StreamingRelation"
     return is_old and str(leaf.sourceName()).startswith(_FILE_SOURCE)

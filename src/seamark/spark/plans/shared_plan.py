@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from seamark.spark.plans.columns_read import Settings, columns_that_count, settings_of
 from seamark.spark.plans.executed_plan import optimized
 from seamark.spark.plans.plan import analyzed, stateful_kind, stateful_operators
 from seamark.spark.plans.trees import each
@@ -119,27 +120,42 @@ def shared_plans(outputs: Sequence[DataFrame], *, share_state: bool) -> Iterator
             yield group
 
 
-def of_one_lateness(outputs: Sequence[DataFrame], group: Mapping[int, Cut]) -> list[dict[int, Cut]]:
-    """The outputs of a group that can share: those whose operators judge alike what is late.
+def of_equal_rows(outputs: Sequence[DataFrame], group: Mapping[int, Cut]) -> list[dict[int, Cut]]:
+    """The outputs of a group that can share: those that have the same rows alone and together.
 
-    An operator drops late rows if the time is among the columns that it reads. When an output does
-    not use the time, Spark leaves that column out, and the output alone has its late rows.
+    Spark leaves out columns that an output does not use. An operator drops late rows if the time is
+    among those that it reads, so an output alone may have its late rows. And of some files the
+    columns that are read decide which rows there are.
     """
-    alike: dict[tuple[tuple[bool, ...], ...], dict[int, Cut]] = {}
-    for number, cut in group.items():
-        alike.setdefault(_reads_time(outputs[number]), {})[number] = cut
     spark = outputs[0].sparkSession
+    settings = settings_of(spark.conf)
+    alike: dict[_Reads, dict[int, Cut]] = {}
+    for number, cut in group.items():
+        alike.setdefault(_Reads.of(outputs[number], settings), {})[number] = cut
     return [
         part
-        for reads_time, part in alike.items()
-        if len(part) > 1 and _reads_time(SharedPlan(spark, part).df) == reads_time
+        for reads, part in alike.items()
+        if len(part) > 1 and _Reads.of(SharedPlan(spark, part).df, settings) == reads
     ]
 
 
-def _reads_time(output: DataFrame) -> tuple[tuple[bool, ...], ...]:
+class _Reads(NamedTuple):
+    """What decides the rows of an output, and depends on the columns that it reads."""
+
+    time: tuple[tuple[bool, ...], ...]
     """For each stateful operator and each of its inputs: has it a column with a watermark?"""
+    columns: tuple[tuple[str, ...], ...]
+    """Of the files whose rows depend on it."""
+
+    @classmethod
+    def of(cls, output: DataFrame, settings: Settings) -> _Reads:
+        plan = optimized(output)
+        return cls(_reads_time(plan), columns_that_count(plan, settings))
+
+
+def _reads_time(plan: Any) -> tuple[tuple[bool, ...], ...]:
     found: list[tuple[bool, ...]] = []
-    waiting = [optimized(output)]
+    waiting = [plan]
     while waiting:
         node = waiting.pop()
         children = list(each(node.children()))
