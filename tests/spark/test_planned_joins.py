@@ -8,7 +8,14 @@ import pytest
 
 from seamark.spark.plans.executed_plan import optimized
 from seamark.spark.plans.plan import analyzed, leaves
-from seamark.spark.plans.planned_joins import PLANNED, SIDES, are_exchanged, planned_joins, sides_of
+from seamark.spark.plans.planned_joins import (
+    CONDITIONS,
+    PLANNED,
+    SIDES,
+    are_exchanged,
+    planned_joins,
+    sides_of,
+)
 from seamark.spark.plans.trees import each
 
 if TYPE_CHECKING:
@@ -17,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def planned(df: DataFrame) -> list[str]:
+def planned(df: DataFrame, part: str = PLANNED) -> list[str]:
     joins = planned_joins(analyzed(df), optimized(df), lambda _: "orders")
-    return [join[PLANNED].partition(";")[0] for join in joins]
+    return [join.get(part, "not told").partition(";")[0] for join in joins]
 
 
 @pytest.fixture
@@ -50,16 +57,23 @@ def test_what_spark_makes_of_a_join_is_told_wherever_it_comes_from(
     assert planned(both.union(both).where("id = order")) == by_id * 2
     equal_to_one = both.where("k = paid").join(table, f.expr("id = n AND order = n"))
     assert planned(equal_to_one) == ["inner by k = paid, id = order"]
-    assert planned(both.where("id = order AND k < paid")) == ["inner by id = order and (k < paid)"]
     assert planned(both.select("id")) == ["inner"]
+    less = both.repartition(3).where("id = order AND k < paid")
+    assert planned(less) == by_id
+    assert planned(less, CONDITIONS) == ["(k < paid)"]
+    assert planned(both.where("id = order"), CONDITIONS) == ["none"]
+    assert planned(both.where("k < paid"), CONDITIONS) == ["(k < paid)"]
 
 
 @pytest.mark.warm
-def test_a_join_beside_the_current_time_is_not_told_because_every_start_has_another_one(
+def test_beside_the_current_time_the_keys_of_a_join_are_told_and_not_its_other_conditions(
     both: DataFrame,
 ) -> None:
-    timed = both.where("id = order AND timestamp_seconds(k) < current_timestamp()")
-    assert planned(timed) == []
+    """Every start has another one, and Spark has put it into the plan."""
+    late = "timestamp_seconds(k + paid) < current_timestamp()"
+    timed = both.repartition(3).where(f"id = order AND {late}")
+    assert planned(timed) == ["inner by id = order"]
+    assert planned(timed, CONDITIONS) == ["not told"]
 
 
 @pytest.mark.warm

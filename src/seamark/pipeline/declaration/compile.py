@@ -201,7 +201,7 @@ def compile_outputs(
     leaves = {name: tuple(sources.of(plan)) for name, plan in plans.items()}
     branches = _branches([output.df for output in outputs], share_state=share_state)
     computed: dict[str, Any] = {}
-    places: dict[str, tuple[Places | None, frozenset[int] | None, list[dict[str, str]]]] = {}
+    places: dict[str, tuple[Places | None, frozenset[int] | None, list[dict[str, Any]]]] = {}
     for branch in branches:
         if branch.shared is not None and not branch.shared.keeps_state:
             computed |= {outputs[n].name: plans[outputs[n].name] for n in branch.outputs}

@@ -13,7 +13,7 @@ from seamark.spark.plans.equal_operators import INPUT, OUTPUT, TOLD_APART
 from seamark.spark.plans.expression_digests import differ
 from seamark.spark.plans.forgetting import FORGETS_BY
 from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS, kept_functions
-from seamark.spark.plans.planned_joins import PLANNED, SIDES, are_exchanged
+from seamark.spark.plans.planned_joins import CONDITIONS, PLANNED, SIDES, are_exchanged
 from seamark.spark.plans.time_windows import window_text
 
 Operator = Mapping[str, Any]
@@ -33,7 +33,7 @@ _BY_NAME: Final = frozenset({DETAILS, "inputs"})
 _UNSHOWN: Final = (
     _BY_NAME
     | {"hidden texts", "returned types", "types", "united", "whole filter"}
-    | {COMPUTATION, FORGETS_BY, ORDER, PLANNED, SIDES, STATE_COLUMNS, WATERMARKS}
+    | {COMPUTATION, CONDITIONS, FORGETS_BY, ORDER, PLANNED, SIDES, STATE_COLUMNS, WATERMARKS}
 )
 """Parts that follow from the declaration, and are of use only where they differ."""
 _COMPARED_APART: Final = frozenset({"operator", "state", COMPUTATION, ORDER, SIDES, WATERMARKS})
@@ -43,7 +43,7 @@ _SINCE: Final = (
         {"expanded", "fields", "filter", "function", "grouping sets", "hidden texts", "lookups"}
         | {"named queries", "parameters", "patterns", "queries", "reads", "returned types"}
         | {"SQL functions", "time zone", "types", "united", "variables", "whole filter"}
-        | {FORGETS_BY, INPUT, OUTPUT, PLANNED, STATE_COLUMNS, TOLD_APART}
+        | {CONDITIONS, FORGETS_BY, INPUT, OUTPUT, PLANNED, STATE_COLUMNS, TOLD_APART}
     )
     | _BY_NAME
 )
@@ -269,7 +269,7 @@ def operator_changes(old: Operator, new: Operator) -> list[ComputedChange]:
     """Each difference in what two operators of one kind compute."""
     changes = list(_operator_changes(old, new))
     if any(change.part in _DECIDE_THE_PLAN for change in changes):
-        changes = [change for change in changes if change.part != PLANNED]
+        changes = [change for change in changes if change.part not in (CONDITIONS, PLANNED)]
     if not changes and COMPUTATION in old and COMPUTATION in new:
         return _without_words(old, new)
     if any(change.part not in (DETAILS, FUNCTIONS) for change in changes):

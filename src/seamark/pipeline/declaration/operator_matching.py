@@ -26,7 +26,7 @@ from seamark.spark.plans.computation import COMPUTATION, WATERMARKS
 from seamark.spark.plans.equal_operators import INPUT, TOLD_APART
 from seamark.spark.plans.forgetting import FORGETS_BY
 from seamark.spark.plans.function_order import FUNCTIONS, ORDER, STATE_COLUMNS
-from seamark.spark.plans.planned_joins import PLANNED, SIDES
+from seamark.spark.plans.planned_joins import CONDITIONS, PLANNED, SIDES
 
 Structure = Mapping[str, Any]
 What = Literal["pipeline", "source", "operator", "watermark", "sink"]
@@ -350,7 +350,7 @@ def _computes_same(old: DescribedOperator, new: DescribedOperator) -> bool:
         {part: value for part, value in one.details.items() if part not in NOT_MATCHED}
         for one in (old, new)
     )
-    for part in (ORDER, PLANNED, STATE_COLUMNS):
+    for part in (CONDITIONS, ORDER, PLANNED, STATE_COLUMNS):
         if not (part in before and part in after):
             before.pop(part, None)
             after.pop(part, None)

@@ -59,7 +59,7 @@ def operators_of(
     table_of: Callable[[Any], str] = lambda _: "",
     function_places: Places | None = None,
     join_columns: frozenset[int] | None = None,
-    planned_joins: Sequence[Mapping[str, str]] = (),
+    planned_joins: Sequence[Mapping[str, Any]] = (),
 ) -> list[Operator]:
     """Every stateful operator and watermark below a plan, parents first.
 

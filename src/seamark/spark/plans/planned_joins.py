@@ -22,28 +22,33 @@ from seamark.spark.plans.subtrees import NameOf, Subtrees
 from seamark.spark.plans.trees import class_name, each
 
 PLANNED: Final = "planned"
-"""Part of a join's description: its type, its keys in their order, and its other conditions."""
+"""Part of a join's description: its type, and its keys in their order."""
+CONDITIONS: Final = "planned conditions"
+"""Its other conditions. Each start has another current time, so none are told beside that."""
 SIDES: Final = "sides"
 """The part that tells the rows of the two sides, where both are made of the same streams."""
 
 
-def planned_joins(analyzed: Any, optimized: Any, name_of: NameOf) -> list[dict[str, str]]:
+def planned_joins(analyzed: Any, optimized: Any, name_of: NameOf) -> list[dict[str, Any]]:
     """What each join of streams is to Spark, parents first, in the order of the analysed plan.
 
-    Empty when that is not known: the optimizer has removed a join, or has put the current time in.
+    Empty when that is not known, because the optimizer has removed a join.
     """
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context
     catalyst = context._jvm.org.apache.spark.sql.catalyst
     joins = list(_joins(optimized))
-    if len(joins) != len(list(_joins(analyzed))):
-        return []
-    if not joins or analyzed.containsPattern(catalyst.trees.TreePattern.CURRENT_LIKE()):
+    if not joins or len(joins) != len(list(_joins(analyzed))):
         return []
     definitions = Definitions(optimized, name_of)
-    keys_of = catalyst.planning.ExtractEquiJoinKeys
-    return [{PLANNED: _planned(join, keys_of.unapply(join), definitions)} for join in joins]
+    parts_of = catalyst.planning.ExtractEquiJoinKeys
+    found = [(join, parts_of.unapply(join)) for join in joins]
+    planned = [{PLANNED: _planned(join, parts, definitions)} for join, parts in found]
+    if analyzed.containsPattern(catalyst.trees.TreePattern.CURRENT_LIKE()):
+        return planned
+    conditions = [{CONDITIONS: _conditions(join, parts, definitions)} for join, parts in found]
+    return [keys | others for keys, others in zip(planned, conditions, strict=True)]
 
 
 def sides_of(join: Any, name_of: NameOf, table_of: NameOf) -> dict[str, list[str]]:
@@ -71,26 +76,34 @@ def _joins(plan: Any) -> Iterator[Any]:
     return (n for n in nodes(plan) if class_name(n) == "Join" and stateful_kind(n) is not None)
 
 
-def _planned(join: Any, found: Any, definitions: Definitions) -> str:
+def _planned(join: Any, parts: Any, definitions: Definitions) -> str:
     definitions.begin()
     kind = str(join.joinType().sql()).lower()
-    if not found.isDefined():
+    if not parts.isDefined():
         return kind
-    parts = found.get()
-    keys = [
-        f"{definitions.text(left, join)} = {definitions.text(right, join)}"
-        for left, right in zip(each(parts._2()), each(parts._3()), strict=True)
-    ]
-    others = list(each(parts._4().toList())) if parts._4().isDefined() else []
-    rest = sorted(definitions.text(one, join) for other in others for one in _conditions(other))
+    pairs = zip(each(parts.get()._2()), each(parts.get()._3()), strict=True)
+    keys = ", ".join(
+        f"{definitions.text(left, join)} = {definitions.text(right, join)}" for left, right in pairs
+    )
+    return _with_hidden(f"{kind} by {keys}", definitions)
+
+
+def _conditions(join: Any, parts: Any, definitions: Definitions) -> str:
+    definitions.begin()
+    condition = parts.get()._4() if parts.isDefined() else join.condition()
+    single = _single(condition.get()) if condition.isDefined() else ()
+    texts = sorted(definitions.text(one, join) for one in single)
+    return _with_hidden(" and ".join(texts) or "none", definitions)
+
+
+def _with_hidden(words: str, definitions: Definitions) -> str:
     hidden = [f"{part} {what}" for part, what in definitions.hidden().items()]
-    words = " and ".join([f"{kind} by {', '.join(keys)}", *rest])
     return shortened("; ".join([words, *hidden]))
 
 
-def _conditions(condition: Any) -> Iterator[Any]:
+def _single(condition: Any) -> Iterator[Any]:
     if class_name(condition) == "And":
         for side in each(condition.children()):
-            yield from _conditions(side)
+            yield from _single(side)
     else:
         yield condition
