@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import pytest
 pytest.register_assert_rewrite("tests.support", "tests.state.support", "tests.store.support")
 
 from tests.support.databases import PostgresServer, RedisServer, postgres_server, redis_server  # noqa: E402
+from tests.support.processes import ServerUnavailable  # noqa: E402
 from tests.support.servers import ObjectServer, azurite_server, s3_server  # noqa: E402
 from tests.support.skipped import or_skip, skipped_line  # noqa: E402
 from tests.support.spark import local_spark  # noqa: E402
@@ -128,6 +129,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         function: Any = getattr(item, "obj", None)
         if getattr(function, "is_hypothesis_test", False):
             hypothesis.seed(seed)(getattr(function, "__func__", function))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """A test that starts a server of its own is skipped where there is none."""
+    try:
+        return (yield)
+    except ServerUnavailable as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -26,9 +26,13 @@ def test_skipped_tests_are_counted_for_each_server_and_others_are_not() -> None:
 
 
 def test_the_last_line_of_a_run_without_redis_counts_what_was_skipped() -> None:
-    test = "tests/support/test_databases.py::test_redis_answers"
+    """Also a test that starts a server of its own, in its midst."""
+    tests = [
+        "tests/support/test_databases.py::test_redis_answers",
+        "tests/progress/redis/test_client.py::test_a_server_that_came_back_empty_is_told",
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=ROOT,
         env=os.environ | {"PATH": ""},
         capture_output=True,
@@ -37,4 +41,4 @@ def test_the_last_line_of_a_run_without_redis_counts_what_was_skipped() -> None:
     )
     assert done.returncode == 0, done.stdout
     last = done.stdout.splitlines()[-1]
-    assert last == "skipped: 1 without Redis; make test SERVERS=install installs what is missing"
+    assert last == "skipped: 2 without Redis; make test SERVERS=install installs what is missing"
