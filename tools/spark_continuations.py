@@ -34,6 +34,7 @@ from typing import Final
 from seamark.spark.java import java_home
 from tools.continued_queries import Fitting, fitting_for
 from tools.kafka import connector_jars
+from tools.spark_directories import in_columns
 from tools.topics import topic_behind
 
 HEAD: Final = ("DIRECTORY", "QUERY", "BATCHES", "ROWS", "STATE", "OUTCOME")
@@ -291,13 +292,8 @@ def _outcome(
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """One row a directory, in columns."""
-    rows = [HEAD, *(outcome.cells() for outcome in outcomes)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    """One row a directory."""
+    return in_columns([HEAD, *(outcome.cells() for outcome in outcomes)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -201,9 +201,8 @@ def _holes(files: Files, version: int, bases: Mapping[str, int]) -> Iterator[str
 # the command
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """One row a directory, in columns."""
-    rows: list[tuple[str, ...]] = [HEAD, *(astuple(outcome) for outcome in outcomes)]
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+    """A table as text; its first row is the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
@@ -226,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"there is no checkpoint directory below {asked.folder}", file=sys.stderr)
         return 2
     equal = sum(outcome.is_equal for outcome in outcomes)
-    print(table(outcomes))
+    print(in_columns([HEAD, *(astuple(outcome) for outcome in outcomes)]))
     print(f"{equal} of {len(outcomes)} directories restored equal")
     return 0 if equal == len(outcomes) else 1
 
