@@ -48,6 +48,9 @@ BYTES_PER_RECORD: Final = 8
 MOST_ZIP_MEMBERS: Final = 10_000
 """Files inside a RocksDB snapshot. Spark puts about ten there."""
 
+LONGEST_ZIP_EXTRA: Final = 256
+"""Bytes of extra fields of a file inside a RocksDB snapshot. Spark writes none."""
+
 LARGEST_ZIP_METADATA: Final = 8 * MIB
 ZIP_METADATA_FLOOR: Final = MIB // 4
 """The metadata of a RocksDB snapshot unpacks to no more than the floor, or :data:`UNPACKED_RATIO`

@@ -17,6 +17,7 @@ from seamark.checkpoint_dir.file_logs.source_log import (
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import DamageError
 from tests.checkpoint_dir.support.samples import log_sample, reader_of
+from tests.support.counted_lines import lines_run
 
 SPARKS = log_sample("logs/source")
 CLEANED = log_sample("logs-cleaned/source")
@@ -264,3 +265,17 @@ def test_what_other_sources_have_noted_is_not_touched() -> None:
 def test_folders_are_escaped_as_java_does() -> None:
     assert escaped("/a b/é/100%/[x]#?") == "file:///a%20b/é/100%25/%5Bx%5D%23%3F"
     assert escaped("file:///a/b=c,d;e@f:g/") == "file:///a/b=c,d;e@f:g"
+
+
+def test_of_very_many_compactions_the_one_that_has_an_entry_is_not_searched_for_each_entry() -> (
+    None
+):
+    def taken(interval: int) -> int:
+        newest = 4 * interval - 3
+        log = {f"{at}.compact": "" for at in range(3 * interval - 2)}
+        for at in (2 * interval - 1, newest):
+            log[f"{at}.compact"] = text_of(line(number) for number in range(at + 1))
+        names = log.keys()
+        return lines_run(lambda: entries_up_to(names, newest - 1, reader_of(log)))
+
+    assert taken(404) < 3 * taken(200)

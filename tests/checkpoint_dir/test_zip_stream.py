@@ -10,6 +10,7 @@ import zlib
 import pytest
 
 from seamark import limits
+from seamark.checkpoint_dir.formats.rocksdb_zip import zip_problems
 from seamark.checkpoint_dir.state_files import needed_ssts
 from seamark.checkpoint_dir.zip_stream import file_in_zip
 from seamark.errors import DamageError
@@ -145,3 +146,59 @@ def test_all_files_together_unpack_to_no_more_than_a_snapshot_does(
     monkeypatch.setattr(limits, "LARGEST_ZIP_PLAIN", 1000)
     with pytest.raises(ValueError, match="more than any snapshot"):
         file_in_zip(data, "metadata", MOST)
+
+
+def with_extra(size: int, *, only_in_directory: bool = False) -> bytes:
+    """A snapshot of one file that has an extra field of zeros."""
+    text = b'v1\n{"sstFiles":[]}'
+    plain = header(b"metadata", text)
+    if only_in_directory:
+        file = plain
+    else:
+        file = plain[:28] + struct.pack("<H", size) + b"metadata" + bytes(size) + text
+    sums = (zlib.crc32(text), len(text), len(text))
+    line = struct.pack(
+        "<4s6H3I5H2I", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, *sums, 8, size, 0, 0, 0, 0, 0
+    )
+    listed = line + b"metadata" + bytes(size)
+    end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 1, 1, len(listed), len(file), 0)
+    return file + listed + end
+
+
+@pytest.mark.parametrize("only_in_directory", [False, True])
+def test_a_file_with_a_long_extra_field_is_refused_before_the_field_is_read(
+    only_in_directory: bool,
+) -> None:
+    most = limits.LONGEST_ZIP_EXTRA
+    assert needed_ssts(with_extra(most, only_in_directory=only_in_directory)) == []
+    data = with_extra(most + 1, only_in_directory=only_in_directory)
+    with pytest.raises(DamageError, match=f"{most + 1} bytes of extra fields"):
+        needed_ssts(data)
+    assert "bytes of extra fields" in zip_problems(data)[0]
+
+
+def test_the_extra_fields_of_a_file_inside_are_not_read_by_the_headers_either() -> None:
+    file = with_extra(limits.LONGEST_ZIP_EXTRA + 1)
+    with pytest.raises(ValueError, match="bytes of extra fields"):
+        file_in_zip(file, "metadata", MOST)
+
+
+def test_nothing_follows_the_list_of_files_or_could_be_taken_for_another_one() -> None:
+    data = with_extra(0)
+    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, 0, 1)
+    listed, end = data[:-22], data[-22:]
+    comment = struct.pack("<H", len(locator))
+    at = listed.rindex(b"PK\x01\x02") + 32
+    torn = listed[:at] + comment + listed[at + 2 :] + locator
+    size = struct.pack("<I", len(torn) - listed.rindex(b"PK\x01\x02"))
+    for odd in (
+        data[:-2] + b"\x01\0x",  # a comment
+        b"x" + data,
+        torn + end[:12] + size + end[16:],
+    ):
+        with pytest.raises(DamageError, match="does not end as a snapshot does"):
+            needed_ssts(odd)
+    with pytest.raises(DamageError, match="torn"):
+        needed_ssts(data.replace(b"PK\x01\x02", b"PK\x01\x03"))
+    with pytest.raises(DamageError, match="cut off"):
+        needed_ssts(b"PK")

@@ -115,6 +115,30 @@ def test_no_redirect_is_followed(server: Callable[[Behaviour], Server]) -> None:
     assert other.asked == 0
 
 
+def bucket_at(server: Server, seconds: float) -> Bucket:
+    options = {
+        "endpoint": server.address, "allow_http": True,
+        "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1",
+    }  # fmt: skip
+    blobs = ObjectBlobs.open("s3://bucket", options, conditional=True)
+    of = Bucket.of(blobs)
+    assert of is not None
+    return Bucket(blobs, of._store, seconds)
+
+
+def test_an_answer_that_stands_for_far_more_than_it_has_is_not_read(
+    server: Callable[[Behaviour], Server],
+) -> None:
+    declared = b'<!DOCTYPE r [<!ENTITY a "%b">]>' % (b"x" * 1000)
+    page = declared + b"<r><Upload><Key>" + b"&a;" * 1000 + b"</Key></Upload></r>"
+
+    def expanding(connection: socket.socket, _: threading.Event) -> None:
+        connection.sendall(OK + b"content-length: %d\r\n\r\n" % len(page) + page)
+
+    with pytest.raises(StoreUnavailableError, match="does not answer"):
+        bucket_at(server(expanding), 600).unfinished_uploads()
+
+
 def test_all_questions_about_a_bucket_share_one_deadline(
     server: Callable[[Behaviour], Server],
 ) -> None:
@@ -122,18 +146,9 @@ def test_all_questions_about_a_bucket_share_one_deadline(
         page = b"<r><IsTruncated>true</IsTruncated>" + b"<Upload/>" * 5_000 + b"</r>"
         connection.sendall(OK + b"content-length: %d\r\n\r\n" % len(page) + page)
 
-    def bucket(behaviour: Behaviour, seconds: float) -> Bucket:
-        options = {
-            "endpoint": server(behaviour).address, "allow_http": True,
-            "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1",
-        }  # fmt: skip
-        blobs = ObjectBlobs.open("s3://bucket", options, conditional=True)
-        of = Bucket.of(blobs)
-        assert of is not None
-        return Bucket(blobs, of._store, seconds)
-
-    assert len(bucket(another_page, 600).unfinished_uploads()) == 20 * 1000
-    silent = bucket(silence, 0.3)
+    endless = bucket_at(server(another_page), 600)
+    assert len(endless.unfinished_uploads()) == 20 * 1000
+    silent = bucket_at(server(silence), 0.3)
     for _ in range(2):  # the second has no time left, and nobody is asked
         with pytest.raises(StoreUnavailableError, match="TimeoutError"):
             silent.unfinished_uploads()

@@ -21,7 +21,7 @@ import msgspec
 
 from seamark import limits
 from seamark._common.json_documents import UNREADABLE, require_unambiguous
-from seamark.checkpoint_dir.zip_stream import file_in_zip
+from seamark.checkpoint_dir.zip_stream import file_in_zip, require_plain_directory
 from seamark.errors import DamageError
 
 SST_FOLDER: Final = "SSTs"
@@ -33,7 +33,6 @@ _VERSION_LINE: Final = re.compile(rb"v[0-9]{1,3}")  # v2 in Spark 4.0, v1 before
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}")
 """What RocksDB and Spark call files; a colon would begin the address of a server."""
 _SNAPSHOTS: Final = frozenset({"snapshot", "zip"})
-_ZIP_MEMBER: Final = b"PK\x01\x02"  # how each line of an archive's directory begins
 ZIP_TROUBLE: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -117,9 +116,11 @@ def newest_snapshot(paths: Iterable[str]) -> int:
 
 
 def opened_zip(zipped: bytes) -> zipfile.ZipFile:
-    """A RocksDB snapshot as an archive; ZipFile takes long to open one of very many files."""
-    if zipped.count(_ZIP_MEMBER) > limits.MOST_ZIP_MEMBERS:
-        raise zipfile.BadZipFile(f"it has more than {limits.MOST_ZIP_MEMBERS} files inside")
+    """A RocksDB snapshot as an archive; :class:`zipfile.BadZipFile` unless it ends as Spark's do.
+
+    ZipFile takes long to open one of very many files, or with very long extra fields.
+    """
+    require_plain_directory(zipped)
     return zipfile.ZipFile(io.BytesIO(zipped))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -22,6 +23,12 @@ _DIRECTORY: Final = b"PK\x01\x02"
 _HEADER: Final = struct.Struct("<4s5H3I2H")
 _DESCRIPTOR: Final = struct.Struct("<4s3I")
 _EXTRA: Final = struct.Struct("<2H")
+_LINE: Final = struct.Struct("<4s24x3H12x")
+"""A file in the directory: how long its name, its extra field and its comment are."""
+_END: Final = struct.Struct("<4s8x2I2x")
+"""The end of a zip without a comment: size and place of the directory."""
+_LOCATOR: Final = b"PK\x06\x07"
+_LOCATOR_SIZE: Final = 20
 _IS_DESCRIBED: Final = b"PK\x07\x08"
 _SIZES_FOLLOW: Final = 0x08
 _ENCRYPTED: Final = 0x01
@@ -77,6 +84,32 @@ def file_in_zip(data: bytes, wanted: str, most: int) -> bytes:
     return found
 
 
+def require_plain_directory(data: bytes) -> None:
+    """:class:`zipfile.BadZipFile` unless the directory at the end is such as Spark writes.
+
+    Python takes the square of its length to read an extra field, of which Spark writes none.
+    """
+    end = len(data) - _END.size
+    if end < 0:
+        raise zipfile.BadZipFile("it is cut off")
+    signature, size, at = _END.unpack_from(data, end)
+    # or another directory could be found than this one
+    is_large = data.startswith(_LOCATOR, max(end - _LOCATOR_SIZE, 0))
+    if signature != b"PK\x05\x06" or at + size != end or is_large:
+        raise zipfile.BadZipFile("it does not end as a snapshot does")
+    files = 0
+    while at < end:
+        if not data.startswith(_DIRECTORY, at) or at + _LINE.size > end:
+            raise zipfile.BadZipFile("the list of the files inside is torn")
+        _, name_size, extra_size, comment_size = _LINE.unpack_from(data, at)
+        if extra_size > limits.LONGEST_ZIP_EXTRA:
+            raise zipfile.BadZipFile(f"a file inside has {extra_size} bytes of extra fields")
+        at += _LINE.size + name_size + extra_size + comment_size
+        files += 1
+        if files > limits.MOST_ZIP_MEMBERS:
+            raise zipfile.BadZipFile(f"it has more than {limits.MOST_ZIP_MEMBERS} files inside")
+
+
 def _header(data: bytes, at: int) -> _Header:
     _, _, flags, method, _, _, crc, stored, plain, name_size, extra_size = _HEADER.unpack_from(
         data, at
@@ -85,6 +118,8 @@ def _header(data: bytes, at: int) -> _Header:
     name = data[at + _HEADER.size : name_end]
     if not _NAME.fullmatch(name):
         raise ValueError(f"it has a file {name[:100]!r} inside")
+    if extra_size > limits.LONGEST_ZIP_EXTRA:
+        raise ValueError(f"{name.decode()} has {extra_size} bytes of extra fields")
     is_known = method == _DEFLATED or (method == _STORED and not flags & _SIZES_FOLLOW)
     if flags & _ENCRYPTED or not is_known or _LARGE in _extras(data, name_end, extra_size):
         raise ValueError(f"{name.decode()} is packed in another way than by Spark")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
@@ -185,14 +186,19 @@ class _Log:
         """What one entry added, wherever that stands."""
         if number in self.plain:
             return self.entry(number, False)[number]
-        later = next((at for at in self.names.compacted if at >= number), None)
+        later = self._compaction_from(number)
         if later is None:
             raise _nowhere(number)
         return self.entry(later, True)[number]
 
+    def _compaction_from(self, number: int) -> int | None:
+        """The first compaction that has an entry; asked for each entry, of very many."""
+        at = bisect_left(self.names.compacted, number)
+        return self.names.compacted[at] if at < len(self.names.compacted) else None
+
     def lines_up_to(self, number: int) -> Iterator[str]:
         """All that a compaction at this entry holds."""
-        at_or_after = next((at for at in self.names.compacted if at >= number), None)
+        at_or_after = self._compaction_from(number)
         if at_or_after is not None:
             whole = self.entry(at_or_after, True)
             for batch in range(number + 1):
