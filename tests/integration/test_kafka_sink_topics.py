@@ -28,6 +28,7 @@ from seamark.sinks import Committable, KafkaSink, kafka_records
 from seamark.sinks.contract import receipt_of
 from seamark.sinks.epoch_folder import seal_epoch
 from seamark.sinks.kafka.ledger import KEPT_EPOCHS
+from seamark.sinks.kafka.topics import TopicLook
 from seamark.sinks.reader_calls import calls_for
 from seamark.sinks.staged_epochs import staging_folder
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
@@ -149,18 +150,68 @@ def lose_records(broker: Broker, topic: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize(
+    ("brokers_tell_ids", "said"), [(False, "lost records that it had"), (True, "made it anew")]
+)
 def test_no_epoch_is_written_after_records_that_kafka_has_lost(
-    broker: Broker, topic: str, tmp_path: Path
+    broker: Broker,
+    topic: str,
+    tmp_path: Path,
+    brokers_tell_ids: bool,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not brokers_tell_ids:  # then it is the same topic to us, as after a power cut
+        monkeypatch.setattr(TopicLook, "id", "", raising=True)
     sink = opened(sink_at(broker, topic, tmp_path))
     show(sink, [1, 2], 1)
     show(sink, [3], 2)
     lose_records(broker, topic)
     for writer in (sink, opened(sink_at(broker, topic, tmp_path))):
-        with pytest.raises(LineageError, match="lost records that it had acknowledged"):
+        with pytest.raises(LineageError, match=said):
             show(writer, [4], 3)
         assert writer.leftovers() == []
     assert broker.numbers(topic) == []
+
+
+def fill(broker: Broker, topic: str, records: int) -> None:
+    """What another program has sent."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for number in range(records):
+        producer.produce(topic, b'{"n": -1}', partition=number % 2)
+    assert producer.flush(60) == 0
+
+
+@pytest.mark.parametrize("others", [0, 50], ids=["empty", "filled"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_decided_epoch_is_not_shown_after_records_that_kafka_has_lost(
+    broker: Broker, topic: str, tmp_path: Path, others: int, shards: int
+) -> None:
+    sink = opened(sink_at(broker, topic, tmp_path, shards=shards))
+    show(sink, [1, 2, 3, 4], 1)
+    decided = prepared(sink, [5, 6], epoch(2), "a2")
+    lose_records(broker, topic)
+    fill(broker, topic, others)
+    for writer in (sink, opened(sink_at(broker, topic, tmp_path, shards=shards))):
+        with pytest.raises(LineageError, match="roll the pipeline back to epoch 1 first"):
+            writer.commit(decided)
+        assert writer.committed("", 2) is None
+    assert broker.numbers(topic) == [-1] * others
+
+
+def test_no_epoch_is_written_to_a_topic_that_was_made_anew_and_filled_by_others(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    sink = opened(sink_at(broker, topic, tmp_path))
+    show(sink, [1, 2], 1)
+    lose_records(broker, topic)
+    fill(broker, topic, 50)
+    for writer in (sink, opened(sink_at(broker, topic, tmp_path))):
+        with pytest.raises(LineageError, match="made it anew"):
+            show(writer, [3], 2)
+    assert broker.numbers(topic) == [-1] * 50
 
 
 def test_a_read_waits_for_what_others_have_not_finished(

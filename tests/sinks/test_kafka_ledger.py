@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from seamark.errors import DamageError, FormatTooNewError
+from seamark.errors import DamageError, FormatTooNewError, LineageError
 from seamark.sinks.kafka.cluster import KafkaCluster
 from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.kafka.epoch_writer import EpochWriter, PreparedRecords
+from seamark.sinks.kafka.kept_records import TopicsNow, require_kept
 from seamark.sinks.kafka.ledger import KEPT_EPOCHS, Entry, Ledger, ledger_name, slot_of
 from seamark.sinks.kafka.staging import RecordStaging
 from seamark.sinks.kafka.transactions import Limits
@@ -109,3 +110,42 @@ def test_the_rest_of_an_epoch_is_shared_as_what_is_there(tmp_path: Path) -> None
     writer._ledger.note(Entry(about, 1, 7, shards=4))
     with pytest.raises(DamageError, match="2 shards share epoch 1, and shard 1 of 4 is there"):
         writer.show(prepared)
+
+
+# whether a topic still has what was shown
+
+
+def shown(ends: dict[int, int], **ids: str) -> Entry:
+    return msgspec.structs.replace(entry(7), ends={"t": ends}, ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("newest", "now"),
+    [
+        (None, TopicsNow({"t": {0: 0}}, {"t": "c/2"})),
+        (shown({0: 5}, t="c/1"), TopicsNow({"t": {0: 5, 1: 3}}, {"t": "c/1"})),
+        (shown({0: 5}, t="c/1"), TopicsNow({}, {})),  # refused when it is written to
+        (shown({0: 5}, t="c/1"), TopicsNow({"t": {0: 5}}, {"t": "moved to/2"})),
+        (shown({0: 5}), TopicsNow({"t": {0: 5}}, {"t": "c/1"})),  # of an earlier Seamark
+        (shown({0: 5}, t="c/1"), TopicsNow({"t": {0: 5}}, {})),  # brokers without ids
+        (shown({0: 0, 1: 0}, t="c/1"), TopicsNow({"t": {0: 0, 1: 0}}, {"t": "c/2"})),
+    ],
+)
+def test_a_topic_that_can_have_all_that_was_shown_is_written_to(
+    newest: Entry | None, now: TopicsNow
+) -> None:
+    require_kept(newest, "t", now, "")
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (TopicsNow({"t": {0: 4, 1: 9}}, {"t": "c/1"}), "ended at 5 in partition 0"),
+        (TopicsNow({"t": {1: 9}}, {"t": "c/1"}), "which ends at 0"),
+        (TopicsNow({"t": {0: 4}}, {"t": "moved to/2"}), "has lost records"),
+        (TopicsNow({"t": {0: 50, 1: 9}}, {"t": "c/2"}), "made it anew"),
+    ],
+)
+def test_a_topic_that_lacks_what_was_shown_is_not_written_to(now: TopicsNow, said: str) -> None:
+    with pytest.raises(LineageError, match=said):
+        require_kept(shown({0: 5, 1: 0}, t="c/1"), "t", now, "")

@@ -105,6 +105,28 @@ def pipeline(df: DataFrame, root: Path, **options: Any) -> Pipeline:
 
 @pytest.mark.slow
 @pytest.mark.warm
+def test_a_start_tells_that_a_table_is_read_in_another_database(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.dataSource.register(TableSource)
+    told = []
+    for name, rows in (("a", 3), ("a", 0), ("b", 5), ("b", 0)):
+        with closing(sqlite3.connect(tmp_path / name)) as db:
+            db.execute("CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, v TEXT)")
+            db.executemany("INSERT INTO t (v) VALUES (?)", [(name,)] * rows)
+            db.commit()
+        reader = spark.readStream.format("seamark_table").option("driver", "sqlite3")
+        stream = reader.option("dsn", str(tmp_path / name)).option("table", "t").option("key", "id")
+        p = pipeline(stream.load(), tmp_path)
+        told.append([change for change in p.check().changes if "another table" in change])
+        read_all(p, tmp_path / "all", {"a": 3, "b": 5}[name])
+    # once: from then on it is the table of the checkpoint
+    assert [len(changes) for changes in told] == [0, 0, 1, 0]
+    assert shown(tmp_path / "all") == [(1, "a"), (2, "a"), (3, "a"), (4, "b"), (5, "b")]
+
+
+@pytest.mark.slow
+@pytest.mark.warm
 def test_each_row_is_shown_once_across_crashes_and_a_lost_working_copy(
     spark: SparkSession, tmp_path: Path
 ) -> None:

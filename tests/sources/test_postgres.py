@@ -6,11 +6,14 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import psycopg
 import pytest
 
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError, SeamarkError
+from seamark.sources import TableSource
 from tests.sources.support.sessions import CREATE, INSERT, Connect, keys, ready, run
 from tests.sources.support.tables import TableStream, options_of
+from tests.support.databases import PostgresServer
 
 # restarts
 
@@ -190,3 +193,26 @@ def test_no_password_is_in_an_error(dsn: str) -> None:
     with pytest.raises(SeamarkError) as malformed:
         TableStream(options_of("psycopg", "password=hunter2 hunter3"))
     assert "hunter" not in str(malformed.value)
+
+
+# which table it is
+
+
+def test_a_table_keeps_its_id_and_another_one_of_its_name_has_another(
+    connect: Connect, postgres: PostgresServer, dsn: str
+) -> None:
+    ready(connect(), CREATE)
+    first = TableSource(options_of("psycopg", dsn)).place_id()
+    assert first is not None
+    ready(connect(), INSERT, "ALTER TABLE t ADD COLUMN w text", "ANALYZE t")
+    assert TableSource(options_of("psycopg", dsn)).place_id() == first
+    ready(connect(), "DROP TABLE t", CREATE)
+    assert TableSource(options_of("psycopg", dsn)).place_id() not in (None, first)
+    other = postgres.new_database()
+    run_in(other, CREATE)
+    assert TableSource(options_of("psycopg", other)).place_id() not in (None, first)
+
+
+def run_in(dsn: str, statement: str) -> None:
+    with psycopg.connect(dsn) as session:
+        session.execute(statement.encode())

@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType, DoubleType, StringType, StructType, Time
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError, SeamarkError
 from seamark.sources import TableSource
 from seamark.sources.offsets import BEGINNING
+from seamark.sources.recognition import other_origins
 from seamark.sources.table.types import converter_to, from_postgres, from_sqlite
 from tests.sources.support.tables import TableStream, options_of
 
@@ -433,3 +434,28 @@ def test_moments_are_the_same_in_every_zone() -> None:
     moment = converter_to(TimestampType(), "c")(datetime.fromisoformat("2026-01-01T02:00:00+02:00"))
     assert moment == datetime(2026, 1, 1, tzinfo=UTC)
     assert moment.tzinfo is UTC
+
+
+# which table it is
+
+
+def test_a_database_in_another_file_has_another_id(
+    db: sqlite3.Connection, path: str, tmp_path: Path
+) -> None:
+    db.execute(CREATE)
+    first = TableSource(options_of("sqlite3", path)).place_id()
+    assert first is not None
+    db.execute("INSERT INTO t (v) VALUES ('x')")
+    db.execute("VACUUM")
+    assert TableSource(options_of("sqlite3", path, table="main.t")).place_id() == first
+    other = str(tmp_path / "other.db")
+    assert TableSource(options_of("sqlite3", other)).place_id() not in (None, first)
+    assert TableSource(options_of("sqlite3", ":memory:")).place_id() is None
+
+
+def test_a_source_that_is_in_another_database_is_told_and_nothing_else_is() -> None:
+    before = {"orders": {"origin": "table-1-2-3"}, "topic": {"t": "id"}, "old": "odd"}
+    assert other_origins(before, {"orders": {"origin": "table-1-2-3"}}) == []
+    assert other_origins(before, {"new": {"origin": "a"}, "old": {"origin": "b"}}) == []
+    [told] = other_origins(before, {"orders": {"origin": "table-1-9-3"}})
+    assert "source 'orders' reads another table than before" in told

@@ -38,7 +38,7 @@ from seamark.pipeline.replay.result import Replay
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run
 from seamark.sinks.contract import Sink
-from seamark.sources.recognition import position_looks
+from seamark.sources.recognition import origin_ids, position_looks
 from seamark.spark.kafka.sources import KafkaSources
 from seamark.spark.pinned_settings import classes_of
 from seamark.spark.plans.named_queries import written_out
@@ -301,6 +301,7 @@ class Pipeline:
         require_fitting_anchors(self.settings.reanchor, looked_at, looks)
         again = partial(self._kafka(identity.leaves).topics, patience)
         identity = replace(identity, topics=topics, topics_again=again, absent=absent, looks=looks)
+        identity = replace(identity, origins=origin_ids(looks))
         return replace(declared, identity=identity)
 
     def rollback(self, checkpoint_id: int) -> CheckpointManifest:

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seamark._common.json_documents import UNREADABLE
-from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
+from seamark.errors import (
+    InvalidInputError,
+    PositionUnavailable,
+    RefusedError,
+    SeamarkError,
+    SourceSilentError,
+)
 from seamark.sources.offsets import Offset, Position, offset_from
 from seamark.sources.patience import Stopping, answered_within, never
 from seamark.sources.sequence_reader import Anchored, PositionRange
@@ -48,6 +54,23 @@ class PositionLook:
             if not self.can_move:
                 raise
             raise _again(error, self.name, f"{error.hint or ''} {_ways_on(self.name)}") from error
+
+    def place_id(self) -> str | None:
+        """What tells the origin from another one; None when it is not known, or does not answer.
+
+        No error: the run waits for the origin, or says what is wrong.
+        """
+
+        def ask() -> str | None:
+            try:
+                return self.cls(_without_case(self.options)).place_id()
+            except SeamarkError:
+                return None
+
+        try:
+            return answered_within(self.patience, ask, f"source {self.name!r}")
+        except SourceSilentError:
+            return None
 
     @property
     def can_move(self) -> bool:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ADMISSION_CONTROL: Final = (4, 2)
 """The first Spark in which a Python source can be read to its present end in several epochs."""
+ORIGIN: Final = "origin"
+"""The name under which a checkpoint has the id of what such a source reads."""
 
 
 def refuse_endings(spark: SparkSession, df: DataFrame, trigger: Mapping[str, Any]) -> None:
@@ -66,6 +68,23 @@ def position_looks(
         if cls is not None:
             looks[source] = PositionLook(source, cls, options, patience)
     return looks
+
+
+def origin_ids(looks: Mapping[str, PositionLook]) -> dict[str, dict[str, str]]:
+    """By source: the id of what it reads, where that is known."""
+    ids = {source: look.place_id() for source, look in looks.items()}
+    return {source: {ORIGIN: known} for source, known in ids.items() if known is not None}
+
+
+def other_origins(before: Mapping[str, Any], now: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Sources that read something else than in a checkpoint, in words. Pure."""
+    return [
+        f"source {source!r} reads another table than before: it was made again or restored, or is "
+        "in another database. Rows up to the position of the source count as read"
+        for source, ids in now.items()
+        if isinstance(known := before.get(source), dict)
+        and known.get(ORIGIN, ids[ORIGIN]) != ids[ORIGIN]
+    ]
 
 
 def _sequenced_class(spark: SparkSession, name: str) -> type[SequencedSource] | None:

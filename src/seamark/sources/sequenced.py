@@ -86,6 +86,14 @@ class SequencedSource(DataSource):
         """
         return None
 
+    def place_id(self) -> str | None:
+        """What tells the origin from another one that the same options lead to; None if unknown.
+
+        Asked before a start, which tells of a change and goes on. It is kept in checkpoints, so it
+        holds nothing secret.
+        """
+        return None
+
     def anchored(self, position: Position | None, anchor: TableAnchor) -> Anchored:
         """Where to go on instead of a position that :meth:`check` has found gone.
 

@@ -45,7 +45,6 @@ from seamark.spark.plans.lossy_options import losses_changed, may_lose_of
 from seamark.spark.plans.parsing_options import PARSING, parsing_changed, parsing_in, recorded_as
 from seamark.spark.plans.value_settings import SETTINGS, settings_changed
 from seamark.spark.reference_tables import changed_tables
-from seamark.spark.source_folders import other_folders
 from seamark.spark.source_gaps import Anchor, Gap, planned_texts
 from seamark.store import CheckpointStore
 from seamark.store.inspection import newest_checkpoint
@@ -149,7 +148,7 @@ def check_checkpoint(
     told = [
         *planned_texts(positions.gaps),
         *changed_tables(checkpoint.table_offsets, identity.tables),
-        *other_folders(checkpoint.source_ids or {}, identity.folders),
+        *identity.other_places(checkpoint.source_ids or {}),
     ]
     if not told:
         return check

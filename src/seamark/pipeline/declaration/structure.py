@@ -26,6 +26,7 @@ from seamark.pipeline.declaration.watermarks import watermark_text, which_counts
 from seamark.progress.configuration import canonical_json, config_hash
 from seamark.sinks.contract import Sink
 from seamark.sources.position_looks import PositionLook
+from seamark.sources.recognition import other_origins
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.kafka.positions import Topics
 from seamark.spark.kafka.subscriptions import Subscription
@@ -41,6 +42,7 @@ from seamark.spark.plans.lossy_options import (
 from seamark.spark.plans.parsing_options import PARSING
 from seamark.spark.plans.plan import SourceInfo, WatermarkInfo
 from seamark.spark.plans.value_settings import SETTINGS, value_settings
+from seamark.spark.source_folders import other_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +79,8 @@ class PipelineIdentity:
     """By source: asks it whether it can go on from a line of the offset log; not for Kafka."""
     folders: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By source: the id of the folder that it reads."""
+    origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By source: the id of the SQL table that it reads, or of what else it has read before."""
     input_folders: Mapping[str, str] = field(default_factory=dict)
     """By source of files: the URI of the folder that all of them are below."""
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
@@ -106,7 +110,8 @@ class PipelineIdentity:
             source: {name: facts.topic_id for name, facts in topics.items()}
             for source, topics in self.topics.items()
         }
-        return {**topics, **{source: dict(ids) for source, ids in self.folders.items()}}
+        others = {**self.folders, **self.origins}
+        return {**topics, **{source: dict(ids) for source, ids in others.items()}}
 
     def source_ids_after(
         self,
@@ -122,6 +127,10 @@ class PipelineIdentity:
         found = {name: known.get(name, before.get(name)) for name in dict.fromkeys(self.leaves)}
         found |= {name: {**known[name], **ids} for name, ids in late.items() if name in known}
         return {name: ids for name, ids in found.items() if ids}
+
+    def other_places(self, before: Mapping[str, Any]) -> list[str]:
+        """Folders and tables that are others than in a checkpoint with these ids, in words."""
+        return [*other_folders(before, self.folders), *other_origins(before, self.origins)]
 
     def name_at_target(self, output: str) -> str:
         """The name under which the target of an output knows it."""

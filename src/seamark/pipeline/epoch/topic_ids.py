@@ -61,8 +61,9 @@ def ids_at(identity: PipelineIdentity, history: EpochHistory) -> dict[str, Any]:
 
 
 def topic_ids_at(identity: PipelineIdentity, history: EpochHistory) -> dict[str, Any]:
-    """The same without folders: one with another id may have the same files."""
-    return {n: ids for n, ids in ids_at(identity, history).items() if n not in identity.folders}
+    """The same without folders and tables: one with another id may have the same rows."""
+    others = identity.folders.keys() | identity.origins.keys()
+    return {n: ids for n, ids in ids_at(identity, history).items() if n not in others}
 
 
 def require_same_topics(known: Mapping[str, Any], topics: Mapping[str, Topics]) -> None:

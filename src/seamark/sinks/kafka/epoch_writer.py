@@ -9,7 +9,7 @@ Tests: ``tests/integration/test_kafka_sink.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +20,7 @@ from seamark.errors import DamageError, InvalidInputError, LineageError, Refused
 from seamark.sinks.contract import Identity, Receipt, another_lineage
 from seamark.sinks.kafka.cluster import KafkaCluster
 from seamark.sinks.kafka.columns import RecordColumns
+from seamark.sinks.kafka.kept_records import TopicsOfCluster, require_kept
 from seamark.sinks.kafka.ledger import (
     KEPT_EPOCHS,
     LARGEST_ENTRY,
@@ -30,6 +31,7 @@ from seamark.sinks.kafka.ledger import (
 )
 from seamark.sinks.kafka.staged_records import (
     DEFAULT_LIMIT,
+    Records,
     TopicShare,
     look_over,
     records_in,
@@ -37,7 +39,6 @@ from seamark.sinks.kafka.staged_records import (
     shares_of_files,
 )
 from seamark.sinks.kafka.staging import RecordStaging, StagedEpoch
-from seamark.sinks.kafka.topics import Offsets, end_offsets, partition_counts
 from seamark.sinks.kafka.transactions import Limits, ShardOfEpoch, ShardWriter
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class EpochWriter:
         ledger: str | None,
     ) -> None:
         self._cluster = cluster
+        self._topics = TopicsOfCluster(cluster)
         self._topic = topic
         self._columns = columns
         self._looked_over: tuple[str, dict[str, TopicShare]] | None = None
@@ -173,28 +175,14 @@ class EpochWriter:
             )
 
     def require_nothing_lost(self) -> None:
-        """:class:`LineageError` when the topic ends before the newest epoch does.
+        """:class:`LineageError` when the topic lacks what the ledger says is shown there.
 
-        A broker that loses its disk's cache, or an unclean election of a leader, takes back what
-        was acknowledged. Call it after :meth:`take_over`, which has read the ledger.
+        Call it after :meth:`take_over`, which has read the ledger.
         """
         newest, topic = self.ledger.newest(), self._topic
-        if newest is None or topic is None or topic not in newest.ends:
-            return
-        counts = partition_counts(self._cluster, self.admin, [topic])
-        if topic not in counts:
-            return  # which is refused when it is asked what the topic takes
-        ends = end_offsets(self._cluster, self.admin, counts)[topic]
-        for partition, end in sorted(newest.ends[topic].items()):
-            if (now := ends.get(partition, 0)) < end:
-                raise LineageError(
-                    "Kafka has lost records that it had acknowledged: epoch "
-                    f"{newest.receipt.epoch} ended at {end} in partition {partition} of the topic "
-                    f"{topic!r}, which ends at {now}",
-                    where=self._cluster.bootstrap,
-                    hint="A power cut, an unclean election of a leader, or somebody who has made "
-                    "the topic anew. The next epoch is not written. Continue into a new topic.",
-                )
+        if newest is not None and topic is not None:
+            now = self._topics.now(self.admin, [topic])
+            require_kept(newest, topic, now, self._cluster.bootstrap)
 
     def is_shown(self, prepared: Identity) -> bool:
         """Whether this very epoch is shown, nobody else being about to show it.
@@ -347,10 +335,15 @@ class EpochWriter:
     ) -> ShardOfEpoch:
         return ShardOfEpoch(
             topic=self._topic or "",
-            records=partial(records_in, staged.paths(files), self._topic, self._columns),
+            records=partial(self._records, staged.paths(files)),
             largest_batch=prepared.largest_batch or DEFAULT_LIMIT,
             entry=entry,
         )
+
+    def _records(self, paths: Sequence[str]) -> Iterable[Records]:
+        """What a shard sends; looked at in each try, since a broker may have died before it."""
+        self.require_nothing_lost()
+        return records_in(paths, self._topic, self._columns)
 
     def _whole_epoch(
         self, prepared: PreparedRecords, staged: StagedEpoch, others: Sequence[Future[None]]
@@ -361,15 +354,12 @@ class EpochWriter:
                 other.result()
             except Exception as error:
                 raise ShardFailed from error
-        ends = self._ends(prepared.topics)
-        return Entry(staged.receipt, 0, prepared.rows, ends, prepared.shards)
-
-    def _ends(self, topics: Sequence[str]) -> Offsets:
-        """Where each partition ends that any epoch has written to, before anything follows."""
-        newest = self.ledger.newest()
-        counts = partition_counts(self._cluster, self.admin, topics)
-        ends = end_offsets(self._cluster, self.admin, counts)
-        return {**(newest.ends if newest else {}), **ends}
+        # where each partition ends that any epoch has written to, before anything follows
+        newest, now = self.ledger.newest(), self._topics.now(self.admin, prepared.topics)
+        require_kept(newest, self._topic, now, self._cluster.bootstrap)
+        ends, ids = (newest.ends, newest.ids) if newest is not None else ({}, {})
+        ends, ids = {**ends, **now.ends}, {**ids, **now.ids}
+        return Entry(staged.receipt, 0, prepared.rows, ends, prepared.shards, ids)
 
     def _writer(self, shard: int) -> ShardWriter:
         if shard not in self._writers:

@@ -58,6 +58,8 @@ class Entry(msgspec.Struct, frozen=True):
     """End of each partition of the target when the epoch was whole; only of shard 0."""
     shards: int | None = None
     """How many shards share the epoch; None in what an earlier Seamark has written."""
+    ids: dict[str, str] = {}
+    """Which topics those of ``ends`` are; empty in what an earlier Seamark has written."""
     version: int = _VERSION
 
 

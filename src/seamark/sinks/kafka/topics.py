@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seamark.errors import RefusedError, StoreUnavailableError
 from seamark.sinks.kafka.cluster import REQUEST_SECONDS, KafkaCluster, admin_module
@@ -20,26 +20,54 @@ if TYPE_CHECKING:
 Offsets = dict[str, dict[int, int]]
 """By topic and partition."""
 _PAUSE: Final = 0.05
+_NO_ID: Final = "A" * 22
+"""Of brokers before Kafka 2.8."""
+
+
+class TopicLook(NamedTuple):
+    """What a cluster says about a topic."""
+
+    partitions: int
+    id: str
+    """Another one for a topic that was made anew; empty where the brokers give none."""
 
 
 def partition_counts(
     cluster: KafkaCluster, admin: AdminClient, topics: Collection[str]
 ) -> dict[str, int]:
     """How many partitions each topic has; a topic that does not exist is left out."""
+    return {name: look.partitions for name, look in topic_looks(cluster, admin, topics).items()}
+
+
+def topic_looks(
+    cluster: KafkaCluster, admin: AdminClient, topics: Collection[str]
+) -> dict[str, TopicLook]:
+    """What there is to say about each topic; a topic that does not exist is left out."""
     from confluent_kafka import KafkaException, TopicCollection
 
     if not topics:
         return {}
-    counts = {}
+    looks = {}
     with cluster.translating("asking for the topics of"):
         asked = admin.describe_topics(TopicCollection([*topics]), request_timeout=REQUEST_SECONDS)
         for name, answer in asked.items():
             try:
-                counts[name] = len(answer.result().partitions)
+                found = answer.result()
             except KafkaException as error:
                 if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                     raise
-    return counts
+            else:
+                known = str(found.topic_id)
+                own_id = "" if known == _NO_ID else known
+                looks[name] = TopicLook(len(found.partitions), own_id)
+    return looks
+
+
+def cluster_id(cluster: KafkaCluster, admin: AdminClient) -> str:
+    """Tells a cluster from another one that has the same topics."""
+    with cluster.translating("asking for the id of"):
+        asked = admin.describe_cluster(request_timeout=REQUEST_SECONDS)
+        return str(asked.result().cluster_id)
 
 
 def topic_settings(

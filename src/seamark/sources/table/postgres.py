@@ -47,6 +47,11 @@ LEFT JOIN writer ON true
 WHERE c.oid = {MARK}::text::regclass::oid
 """
 )
+_IDENTITY: Final = f"""
+SELECT c.system_identifier, d.oid, pg_catalog.to_regclass({MARK}::text)::oid
+FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d
+WHERE d.datname = pg_catalog.current_database()
+"""
 _COLUMNS: Final = f"""
 SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), t.typtype::text
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
@@ -74,6 +79,14 @@ class PostgresTable:
             raise InvalidInputError(f"there is no table {path}")
         self._refuse_unless_locks_tell(*rows[0][1:])
         return frozenset(str(name) for name, *_ in rows if name is not None)
+
+    def identity(self) -> str | None:
+        """The numbers of the cluster, the database and the table; standbys have the same.
+
+        A table that was made again has another one, also one that was restored from a dump.
+        """
+        ((cluster, database, table),) = self._database.query(_IDENTITY, [self._path])
+        return None if table is None else f"table-{cluster}-{database}-{table}"
 
     def columns(self) -> list[tuple[str, str, str]]:
         """Name, type and kind of type of each column, in order."""

@@ -5,7 +5,9 @@ Tests: ``tests/sources/test_table_sqlite.py``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, MutableMapping
+from contextlib import suppress
 from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise
@@ -89,6 +91,25 @@ class TableSource(SequencedSource):
     def name(cls) -> str:
         """The format to read it by."""
         return "seamark_table"
+
+    def place_id(self) -> str | None:
+        """Which table of which database it is (PostgreSQL), or which file (SQLite)."""
+        dialect = self._database.dialect
+        try:
+            if dialect == POSTGRES:
+                return self._postgres.identity()
+            return self._file_id() if dialect == SQLITE else None
+        finally:
+            self._database.close()
+
+    def _file_id(self) -> str | None:
+        """The file of the schema that the table is in."""
+        schema = self._parts[0] if len(self._parts) > 1 else "main"
+        for _, name, path in self._database.query("PRAGMA database_list"):
+            if name == schema and path:
+                with suppress(OSError):
+                    return f"inode-{os.stat(path).st_ino}"
+        return None
 
     # columns
 
