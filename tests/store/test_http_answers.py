@@ -207,6 +207,30 @@ def test_no_more_of_an_object_is_held_than_its_server_has_said_it_has(
     assert sent < 500
 
 
+def test_a_listing_that_repeats_its_page_comes_to_an_end(
+    server: Callable[[Behaviour], Server],
+) -> None:
+    """As of a server that ignores from where a page is to go on."""
+    of = "<LastModified>2026-01-01T00:00:00Z</LastModified><Size>1</Size>"
+    row = f"<Contents><Key>p/{{}}</Key>{of}</Contents>"
+    more = "<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"
+    rows = "".join(map(row.format, range(1000)))
+    body = f"<ListBucketResult>{more}{rows}</ListBucketResult>".encode()
+    asked = 0
+
+    def listing(connection: socket.socket, end: threading.Event) -> None:
+        nonlocal asked
+        while not end.is_set() and asked < 500:
+            asked += 1
+            connection.sendall(OK + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+            if not connection.recv(65536):
+                return
+
+    with pytest.raises(StoreUnavailableError, match="never ends"):
+        bucket_at(server(listing).address).entries("")
+    assert asked < 50
+
+
 @pytest.mark.parametrize("year", ["0000", "-99999", "+262142"])
 def test_a_time_that_cannot_be_says_nothing_about_what_is_stored(
     server: Callable[[Behaviour], Server], year: str

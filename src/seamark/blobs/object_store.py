@@ -190,16 +190,17 @@ class ObjectBlobs(Blobs):
             chunks, (sent, end) = result.stream(min_chunk_size=piece), result.range
             while (chunk := next(chunks, None)) is not None:
                 if (sent := sent + len(chunk)) > end:  # more than the server has said
-                    told = f"reading {key} failed: too much came"
-                    raise StoreUnavailableError(told, where=self.url)
+                    raise StoreUnavailableError(f"reading {key}: too much came", where=self.url)
                 yield memoryview(chunk)
 
     def entries(self, prefix: str) -> list[Entry]:
-        check_folder(prefix)
+        below, found = check_folder(prefix).rstrip("/") or None, dict[str, Entry]()
         with self._translated_errors("listing", prefix):
-            pages = obstore.list(self._store, prefix=prefix.rstrip("/") or None, chunk_size=1000)
-            entries = [_entry(meta) for page in pages for meta in page]
-        return sorted(e for e in entries if e.key.startswith(prefix) and is_key(e.key))
+            for page in obstore.list(self._store, prefix=below, chunk_size=1000):
+                if page and not {meta["path"] for meta in page}.difference(found):
+                    raise StoreUnavailableError(f"listing {prefix} never ends", where=self.url)
+                found |= {meta["path"]: _entry(meta) for meta in page}
+        return sorted(e for k, e in found.items() if k.startswith(prefix) and is_key(k))
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         tails = (entry.key.removeprefix(prefix).split("/") for entry in self.entries(prefix))
