@@ -40,11 +40,11 @@ class Reads:
         for call in calls:
             if call.name == "get" and "manifest.json" in call.summary:
                 self.manifests += 1
-            elif call.name == "get_range" and "/packs/" in call.summary:
+            elif call.name == "get" and "/packs/" in call.summary and "range" in call.summary:
                 self.ranges += 1
-                length = re.search(r"length=(\d+)", call.summary)
-                self.range_bytes += int(length[1]) if length else 0
-            elif "." not in call.name:  # get.bytes is how the answer to a get is taken
+                within = re.search(r"range\D+(\d+)\D+(\d+)", call.summary)
+                self.range_bytes += int(within[2]) - int(within[1]) if within else 0
+            elif "." not in call.name:  # get.stream is how the answer to a get is taken
                 self.others += 1
 
 

@@ -287,8 +287,8 @@ def test_short_writes_are_continued(disk: SimulatedDisk, monkeypatch: pytest.Mon
 
 def test_I7_a_bit_flipped_on_the_way_from_the_store_is_noticed(bucket: Bucket) -> None:
     save(bucket.open(), Facts(), 1)
-    for body in ("^get.bytes", "^get.stream.next"):  # of the manifest, of the sidecar
-        flip = Fault("bit_flip", body, bit=1000)
+    for pieces_before in (0, 1):  # in the manifest, in the sidecar
+        flip = Fault("bit_flip", "^get.stream.next", skip=pieces_before, bit=1000)
         with bucket.failing(flip) as recording:
             result = bucket.open().validate_checkpoint(1)
         assert recording.fired(flip) == 1

@@ -5,16 +5,17 @@ Tests: ``tests/audit/test_delta.py``, ``tests/audit/test_damaged_lists.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.arrow_tables import sized_tables
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches
-from seamark.audit.delta_entries import READ_AHEAD, DeltaEntries
+from seamark.audit.delta_entries import READ_AHEAD, DeltaEntries, entry_path
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
+from seamark.audit.fetched_files import require_fetched
 from seamark.audit.limited_targets import Reader, TriedTarget
 from seamark.audit.shared_tables import SharedTables, table_place
 from seamark.audit.tables import ReadOnce, TableVersions, compare_table
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+    from seamark.sources.delta.log import AddedFile
 
 _UNSUPPORTED: Final = "Kernel error: Unsupported"
 
@@ -166,14 +169,16 @@ class _DeltaVersions(TableVersions):
         return self._table.newest.version()
 
     def added(self, version: int) -> RowDigest | None:
-        with _damage():
-            files = self._table.entries.added(version)
+        entries = self._table.entries
+        files: list[AddedFile] | None = None
+        with _damage(entries, lambda: [entry_path(version), *(file.path for file in files or ())]):
+            files = entries.added(version)
             if files is None:
                 return None
             try:
-                return self._digest(self._table.entries.rows(files, self._schema))
+                return self._digest(entries.rows(files, self._schema))
             except FileNotFoundError:
-                if self._table.entries.needs_missing(file.path for file in files):
+                if entries.needs_missing(file.path for file in files):
                     raise
                 return None  # compacted and vacuumed: the rows are in other files
 
@@ -184,13 +189,13 @@ class _DeltaVersions(TableVersions):
         if table is None:
             return None
         try:
-            with _damage():
+            dataset: Any = None
+            with _damage(self._table.entries, lambda: _paths_of(dataset)):
                 dataset = table.to_pyarrow_dataset()
                 try:
                     return self._digest(dataset.to_batches(**READ_AHEAD))
                 except FileNotFoundError:
-                    paths = (each.path for each in dataset.get_fragments())
-                    if self._table.entries.needs_missing(paths):
+                    if self._table.entries.needs_missing(_paths_of(dataset)):
                         raise
                     return None  # vacuumed: later versions do not need it
         except DeltaProtocolError:
@@ -217,14 +222,23 @@ class _DeltaVersions(TableVersions):
         return digest_of_batches(self._spark, sized_tables(rows), self._schema)
 
 
+def _paths_of(dataset: Any) -> Iterator[str]:
+    """The files of a version; none as long as its log was not read."""
+    return iter(()) if dataset is None else (each.path for each in dataset.get_fragments())
+
+
 @contextmanager
-def _damage() -> Iterator[None]:
-    """:class:`DamageError` for rows that the log names and that cannot be read."""
+def _damage(entries: DeltaEntries, paths: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """:class:`DamageError` for rows that the log names and that cannot be read.
+
+    :class:`StoreUnavailableError` when one of these files does not even come.
+    """
     try:
         yield
     except FileNotFoundError as error:
         raise DamageError(f"a file of the table is gone: {_said(error)}") from None
     except (OSError, ValueError) as error:
+        require_fetched(entries.open, paths())
         raise DamageError(f"a file of the table cannot be read: {_said(error)}") from None
 
 

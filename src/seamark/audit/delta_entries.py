@@ -40,14 +40,18 @@ class DeltaEntries:
 
     def added(self, version: int) -> list[AddedFile] | None:
         """The files that a version has added; None when its entry was cleaned up."""
-        path = f"{_LOG}/{version:020}.json"
+        path = entry_path(version)
         try:
-            with self._files({}).open_input_file(path) as file:
+            with self.open(path) as file:
                 if file.size() > LARGEST_TABLE_FILE:
                     raise DamageError(f"{path} is larger than any entry of a log")
                 return LogEntry(version, path, bytes(file.read())).named(self._url)
         except FileNotFoundError:
             return None
+
+    def open(self, path: str) -> Any:
+        """A file of the table, whatever length the log says that it has."""
+        return self._files({}).open_input_file(path)
 
     def rows(self, files: list[AddedFile], columns: StructType) -> Iterator[pa.RecordBatch]:
         """All rows of some files, with the columns that the table has now."""
@@ -116,6 +120,11 @@ class DeltaEntries:
             of_type = pa.scalar(value, self._schema.field(name).type)
             known.append(field(name).is_null() if value is None else field(name) == of_type)
         return reduce(and_, known) if known else None
+
+
+def entry_path(version: int) -> str:
+    """Where the entry of a version is, in the folder of the table."""
+    return f"{_LOG}/{version:020}.json"
 
 
 def _sizes(fragment: ParquetFileFragment, schema: pa.Schema) -> Iterator[int]:

@@ -5,8 +5,8 @@ Tests: ``tests/audit/test_iceberg.py``, ``tests/audit/test_damaged_lists.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from seamark._common.arrow_tables import sized_tables
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
+from seamark.audit.fetched_files import require_fetched
 from seamark.audit.limited_targets import Reader, TriedTarget, option_naming
 from seamark.audit.shared_tables import SharedTables, table_place
 from seamark.audit.tables import ReadOnce, TableVersions, compare_table
@@ -31,6 +32,7 @@ from seamark.table_formats.services import is_path_or_bucket, is_same_service
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.io import FileIO
     from pyiceberg.table import FileScanTask, Table
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -231,7 +233,7 @@ class _FileLists(NamedTuple):
 
         known = self.table.metadata.snapshot_by_id(snapshot)
         assert known is not None, "it was looked for"
-        with _can_be_read("a list of the table's files"):
+        with self._lists_can_be_read(snapshot):
             return [
                 FileScanTask(entry.data_file)
                 for manifest in known.manifests(self.table.io)
@@ -244,19 +246,34 @@ class _FileLists(NamedTuple):
 
     def whole(self, snapshot: int) -> list[FileScanTask]:
         """All files of rows in a snapshot."""
-        with _can_be_read("a list of the table's files"):
+        with self._lists_can_be_read(snapshot):
             return list(self.table.scan(snapshot_id=snapshot).plan_files())
+
+    def _lists_can_be_read(self, snapshot: int) -> AbstractContextManager[None]:
+        lists = partial(self._lists, snapshot)
+        return _can_be_read("a list of the table's files", self.table.io, lists)
+
+    def _lists(self, snapshot: int) -> Iterator[str]:
+        known = self.table.metadata.snapshot_by_id(snapshot)
+        if known is not None:
+            yield known.manifest_list
+            with suppress(Exception):  # what is wrong with it was met before
+                yield from [manifest.manifest_path for manifest in known.manifests(self.table.io)]
 
 
 @contextmanager
-def _can_be_read(what: str) -> Iterator[None]:
+def _can_be_read(what: str, io: FileIO, paths: Callable[[], Iterable[str]]) -> Iterator[None]:
     """:class:`DamageError` for what pyiceberg cannot read: a wrong byte is a ``KeyError`` to it, an
-    ``EOFError``, a ``SystemError`` or an error of zlib's. A file that is gone may have expired."""
+    ``EOFError``, a ``SystemError`` or an error of zlib's. A file that is gone may have expired.
+
+    :class:`StoreUnavailableError` when one of these files does not even come.
+    """
     try:
         yield
     except Exception as error:
         if isinstance(error, SeamarkError | FileNotFoundError) or is_shortage(error):
             raise
+        require_fetched(lambda path: io.new_input(path).open(), paths())
         raise DamageError(f"{what} cannot be read: {_said(error)}") from None
 
 
@@ -332,8 +349,9 @@ def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    with _can_be_read("a file of the table"):
-        for task in tasks:
+    for task in tasks:
+        paths = [each.file_path for each in (task.file, *task.delete_files)]
+        with _can_be_read("a file of the table", table.io, partial(list, paths)):
             yield from scan.to_record_batches([task])
 
 

@@ -51,7 +51,7 @@ from seamark.errors import (
 )
 
 if TYPE_CHECKING:
-    from obstore import BytesStream, ObjectMeta, PutMode, PutResult, UpdateVersion
+    from obstore import GetOptions, GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion
     from obstore.store import ObjectStore
 
 _PART: Final = 8 << 20
@@ -148,7 +148,7 @@ class ObjectBlobs(Blobs):
                 size = result.meta["size"]
                 if size > limit:
                     raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
-                return Blob(bytes(result.bytes()), _tag_of(result.meta))
+                return Blob(b"".join(self._pieces(key, result)), _tag_of(result.meta))
         except FileNotFoundError:
             return None
 
@@ -163,11 +163,9 @@ class ObjectBlobs(Blobs):
         try:
             with self._translated_errors("reading", key):
                 result = obstore.get(self._store, check_key(key))
-                version = _version(result.meta["e_tag"])
-                chunks = result.stream(min_chunk_size=piece)
+                return Stream(self._pieces(key, result, piece), _version(result.meta["e_tag"]))
         except FileNotFoundError:
             return None
-        return Stream(self._pieces(key, chunks), version)
 
     def read_range(self, key: str, offset: int, length: int) -> bytes | None:
         check_range(key, offset, length)
@@ -175,9 +173,9 @@ class ObjectBlobs(Blobs):
             return b"" if self.stat(key) is not None else None
         try:
             with self._translated_errors("reading", key):
-                return bytes(
-                    obstore.get_range(self._store, check_key(key), start=offset, length=length)
-                )
+                within: GetOptions = {"range": (offset, offset + length)}
+                result = obstore.get(self._store, check_key(key), options=within)
+                return b"".join(self._pieces(key, result))
         except FileNotFoundError:
             return None
         except StoreUnavailableError:
@@ -187,20 +185,22 @@ class ObjectBlobs(Blobs):
                 return b""
             raise
 
-    def _pieces(self, key: str, chunks: BytesStream) -> Iterator[Buffer]:
-        while True:
-            with self._translated_errors("reading", key):
-                chunk = next(chunks, None)
-            if chunk is None:
-                return
-            yield memoryview(chunk)
+    def _pieces(self, key: str, result: GetResult, piece: int = _PART) -> Iterator[Buffer]:
+        with self._translated_errors("reading", key):
+            chunks, (sent, end) = result.stream(min_chunk_size=piece), result.range
+            while (chunk := next(chunks, None)) is not None:
+                if (sent := sent + len(chunk)) > end:  # more than the server has said
+                    raise StoreUnavailableError(f"reading {key}: too much came", where=self.url)
+                yield memoryview(chunk)
 
     def entries(self, prefix: str) -> list[Entry]:
-        check_folder(prefix)
+        below, found = check_folder(prefix).rstrip("/") or None, dict[str, Entry]()
         with self._translated_errors("listing", prefix):
-            pages = obstore.list(self._store, prefix=prefix.rstrip("/") or None, chunk_size=1000)
-            entries = [_entry(meta) for page in pages for meta in page]
-        return sorted(e for e in entries if e.key.startswith(prefix) and is_key(e.key))
+            for page in obstore.list(self._store, prefix=below, chunk_size=1000):
+                if page and not {meta["path"] for meta in page}.difference(found):
+                    raise StoreUnavailableError(f"listing {prefix} never ends", where=self.url)
+                found |= {meta["path"]: _entry(meta) for meta in page}
+        return sorted(e for k, e in found.items() if k.startswith(prefix) and is_key(k))
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         tails = (entry.key.removeprefix(prefix).split("/") for entry in self.entries(prefix))
