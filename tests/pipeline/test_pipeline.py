@@ -15,7 +15,7 @@ from seamark import Pipeline, SeamarkError, open_store
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.compatibility import Compatibility, CompatibilityCheck
 from seamark.sinks import Committable, FileSink, ForeachBatchSink, MemorySink
-from seamark.spark.plans.lossy_options import CHECKS_OPERATORS, SKIPS_NULLS
+from seamark.spark.plans.lossy_options import CHECKS_OPERATORS, CHECKS_STATE, SKIPS_NULLS
 from tests.pipeline.support.workloads import (
     Uninterrupted,
     orders,
@@ -207,17 +207,24 @@ def test_settings_that_may_lose_rows_of_state_are_told_where_there_is_such_state
         late = source.withWatermark("at", "1 minute")
         if kind == "joined":
             late = late.alias("a").join(late.alias("b"), "id").select("id")
+        elif kind == "single":
+            late = late.dropDuplicates(["id", "at"])
         elif kind == "several":
             late = late.dropDuplicates(["id", "at"]).dropDuplicates(["k", "at"])
         p.sink("all", late, FileSink(tmp_path / "all"))
         return p.explain()
 
-    switches = {SKIPS_NULLS: "true", CHECKS_OPERATORS: "false"}
-    for kind, told in (("plain", ""), ("joined", SKIPS_NULLS), ("several", CHECKS_OPERATORS)):
+    switches = {SKIPS_NULLS: "true", CHECKS_OPERATORS: "false", CHECKS_STATE: "false"}
+    for kind, told in {
+        "plain": [],
+        "single": [CHECKS_STATE],
+        "joined": [SKIPS_NULLS, CHECKS_STATE],
+        "several": [CHECKS_OPERATORS, CHECKS_STATE],
+    }.items():
         assert "may lose rows" not in explained(kind)
         with settings_of(spark, switches):
             text = explained(kind)
-        assert [name for name in switches if name in text] == ([told] if told else [])
+        assert [name for name in switches if name in text] == told
 
 
 def test_explain_says_what_operators_compute_and_what_it_cannot_see(

@@ -6,6 +6,7 @@ import pytest
 
 from seamark.spark.plans.lossy_options import (
     CHECKS_OPERATORS,
+    CHECKS_STATE,
     SKIPS_NULLS,
     loss_text,
     lossy_options,
@@ -34,6 +35,7 @@ from seamark.spark.plans.lossy_options import (
         ("streaming-skip-delete-snapshots", "true", "streaming-skip-delete-snapshots"),
         (SKIPS_NULLS, "true", SKIPS_NULLS),
         (CHECKS_OPERATORS, "FALSE", CHECKS_OPERATORS),
+        (CHECKS_STATE, "false", CHECKS_STATE),
     ],
 )
 def test_an_option_that_may_lose_rows_is_found_and_explained(
@@ -51,6 +53,7 @@ def test_an_option_that_may_lose_rows_is_found_and_explained(
         ("mode", "PERMISSIVE"),
         (SKIPS_NULLS, "false"),
         (CHECKS_OPERATORS, "true"),
+        (CHECKS_STATE, "true"),
         ("cleanSource", "off"),
         ("ignoreInvalidPartitionPaths", "false"),
         ("ignoredPathSegmentRegex", "^[._]"),

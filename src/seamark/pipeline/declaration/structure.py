@@ -33,6 +33,7 @@ from seamark.spark.kafka.subscriptions import Subscription
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import (
     CHECKS_OPERATORS,
+    CHECKS_STATE,
     SESSION_SETTINGS,
     SKIPS_NULLS,
     STATE_SETTINGS,
@@ -245,6 +246,8 @@ def _by_session(
         several = sum(other == branch for other, _ in branches) > 1
         if CHECKS_OPERATORS in session and several:
             found[CHECKS_OPERATORS] = session[CHECKS_OPERATORS]
+        if CHECKS_STATE in session:
+            found[CHECKS_STATE] = session[CHECKS_STATE]
     return found
 
 

@@ -13,6 +13,7 @@ _CORRUPT: Final = "files that cannot be read are skipped"
 _UNPARTITIONED: Final = "files that lie beside the folders of partitions count as read, and are not"
 _PASSED_OVER: Final = "files and folders with such names are never read"
 _NULLS: Final = "rows without a value are passed over in the state of joins of streams"
+_UNCHECKED: Final = "the state of a query that has changed is read as if it fitted"
 _LATE: Final = "rows that one operator with state hands to the next too late are dropped"
 _TRUE: Final = frozenset({"true"})
 _FALSE: Final = frozenset({"false"})
@@ -20,6 +21,7 @@ _ANY: Final = frozenset[str]()
 
 SKIPS_NULLS: Final = "spark.sql.streaming.stateStore.skipNullsForStreamStreamJoins.enabled"
 CHECKS_OPERATORS: Final = "spark.sql.streaming.statefulOperator.checkCorrectness.enabled"
+CHECKS_STATE: Final = "spark.sql.streaming.stateStore.stateSchemaCheck"
 
 _OPTIONS: Final = {
     "failOnDataLoss": (_FALSE, "rows that the source has deleted are skipped"),
@@ -48,6 +50,7 @@ _OPTIONS: Final = {
     "streaming-skip-overwrite-snapshots": (_TRUE, "overwritten rows are not seen"),
     SKIPS_NULLS: (_TRUE, _NULLS),
     CHECKS_OPERATORS: (_FALSE, _LATE),
+    CHECKS_STATE: (_FALSE, _UNCHECKED),
 }
 """Name → the values that may lose rows, in lower case or none for all, and what is lost."""
 
@@ -56,7 +59,7 @@ _HARMLESS: Final = frozenset({"", "^[._]"})
 
 _NAMES: Final = {name.lower(): name for name in _OPTIONS}
 
-STATE_SETTINGS: Final = (SKIPS_NULLS, CHECKS_OPERATORS)
+STATE_SETTINGS: Final = (SKIPS_NULLS, CHECKS_OPERATORS, CHECKS_STATE)
 """Settings of the session that concern operators with state, whatever their sources."""
 
 SESSION_SETTINGS: Final = (
