@@ -17,7 +17,8 @@ from seamark.manifest import CheckpointManifest
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import StoredManifest, Tombstone
 from seamark.store.owner import TIMELINE, Owner, decode_owner, problem_in
-from seamark.store.ownership import OWNER_LIMIT, claim_mark, write_owner
+from seamark.store.owner_file import OWNER_LIMIT
+from seamark.store.ownership import claim_mark, write_owner
 from seamark.store.parts import StoreParts
 
 log = logger_named(__name__)

@@ -49,10 +49,10 @@ from seamark.store.owner import (
     uncovered,
     with_superseded,
 )
+from seamark.store.owner_file import OWNER_LIMIT, OwnerFile
 
 log = logger_named(__name__)
 
-OWNER_LIMIT: Final = 16 << 20
 _CONTENTION: Final = 64
 
 
@@ -70,11 +70,11 @@ class Ownership:
 
     def __init__(self, blobs: Blobs, manifests: Manifests) -> None:
         self._blobs = blobs
+        self._file = OwnerFile(blobs)
         self._manifests = manifests
         self._held = ExitStack()
         self._tombstone_tag: Tag | None = None
         self._pid = os.getpid()
-        self._decoded: tuple[bytes, Owner] | None = None
         self._proof = NoLaterClaim(manifests)
         self.claim_held: Claim | None = None
 
@@ -85,24 +85,16 @@ class Ownership:
         return self._read()[0]
 
     def _read(self) -> tuple[Owner, Tag | None]:
-        blob = self._blobs.read(OWNER_KEY, OWNER_LIMIT)
-        if blob is None:
-            if self.claim_held is not None:
-                raise DamageError(
-                    "owner.json is gone although this writer has claimed the store",
-                    where=self._blobs.url,
-                    hint="Was the store deleted? Stop the writer, look at the store, claim again.",
-                )
-            return Owner(), None
-        if self._decoded is not None and blob.data == self._decoded[0]:
-            return self._decoded[1], blob.tag  # it is read very often and seldom changes
-        try:
-            owner = decode_owner(blob.data)
-            self._decoded = blob.data, owner
-            return owner, blob.tag
-        except SeamarkError as error:
-            error.where = error.where or self._blobs.url
-            raise
+        found = self._file.read()
+        if found is not None:
+            return found
+        if self.claim_held is not None:
+            raise DamageError(
+                "owner.json is gone although this writer has claimed the store",
+                where=self._blobs.url,
+                hint="Was the store deleted? Stop the writer, look at the store, claim again.",
+            )
+        return Owner(), None
 
     def covering(self, owner: Owner, generation: int, checkpoint_id: int) -> Owner:
         """An owner that is not older than a manifest that was read after it.
