@@ -85,9 +85,11 @@ def test_a_small_log_that_unpacks_to_gigabytes_takes_no_more_than_a_limit(
     before = position_at_end(tmp_path / "before")
     save(tmp_path / "store", {"a": (tmp_path / "before", before), "orders": (table, position)})
     assert cli("sources", tmp_path / "store", "--check") == 6
-    said = " ".join(cli.err.split())
+    said = " ".join(cli.out.split())
     assert "the table of source 'orders' cannot be read with 512 MiB of memory" in said
     assert "orders.path=…" in said
+    assert "\\n" not in said
+    assert "a 1 0 0 ok" in said  # the other one was asked before
 
 
 def test_what_was_answered_before_a_limit_was_reached_is_told(

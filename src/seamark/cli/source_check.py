@@ -46,10 +46,17 @@ def checked_sources(
             documents.append(look_at_table(name) or _checked(name, manifest, lines_of(at), look))
         except SeamarkError as error:
             errors.append(error.as_value())
-            documents.append(not_checked(name, str(error)) | {"exit_code": error.exit_code})
+            documents.append(not_checked(name, _reason(error)) | {"exit_code": error.exit_code})
     if errors and not any(document["checked"] for document in documents):
         raise errors[0]
     return documents
+
+
+def _reason(error: SeamarkError) -> str:
+    """An error in one line."""
+    where = f" ({error.where})" if error.where else ""
+    hint = f". {error.hint}" if error.hint else ""
+    return " ".join(f"{error.what}{where}{hint}".split())
 
 
 def _checked(name: str, manifest: CheckpointManifest, lines: list[str], look: Look) -> Document:
