@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from seamark import Pipeline, open_store
 from seamark.pipeline.recovery.working_dirs import working_place
 from tests.pipeline.support.workloads import EPOCHS, KINDS, pipeline, shown
+from tests.pipeline.test_linked_working_copies import IN_ONE_PROCESS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,12 +61,11 @@ def test_buckets_of_one_name_at_two_services_have_folders_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    in_one_process: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
 
     def root(host: str) -> str:
         options = {"endpoint": f"https://{host}.example", "region": "r", "skip_signature": "true"}
         with open_store("s3://bucket/shop", storage_options=options) as store:
-            return working_place(store, "shop", given or None, in_one_process).root
+            return working_place(store, "shop", given or None, IN_ONE_PROCESS).root
 
     assert root("one") != root("two")
     assert root("one") == root("one")

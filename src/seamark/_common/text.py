@@ -29,6 +29,15 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says first; its class when it says nothing.
+
+    >>> first_line(OSError("no answer\\nat line 3")), first_line(KeyError())
+    ('no answer', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def shortened(text: str, most: int) -> str:
     """A text of at most so many characters; of a longer one the end is left out.
 

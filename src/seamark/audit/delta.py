@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.arrow_tables import sized_tables
+from seamark._common.text import first_line
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches
 from seamark.audit.delta_entries import READ_AHEAD, DeltaEntries, entry_path
@@ -243,4 +244,4 @@ def _damage(entries: DeltaEntries, paths: Callable[[], Iterable[str]]) -> Iterat
 
 
 def _said(error: BaseException) -> str:
-    return redacted((str(error).strip().splitlines() or [type(error).__name__])[0])[:300]
+    return redacted(first_line(error))[:300]

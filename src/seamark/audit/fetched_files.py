@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from seamark._common.text import first_line
 from seamark._redaction import redacted
 from seamark.errors import StoreUnavailableError
 
@@ -27,9 +28,8 @@ def require_fetched(open_file: Callable[[str], Any], paths: Iterable[str]) -> No
         except FileNotFoundError:
             continue
         except Exception as error:  # noqa: BLE001 - whatever a client of a server raises
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise StoreUnavailableError(
-                f"a file of the table cannot be fetched: {redacted(said)[:300]}",
+                f"a file of the table cannot be fetched: {redacted(first_line(error))[:300]}",
                 where=redacted(path),
                 hint="This says nothing about its rows. Try again.",
             ) from None

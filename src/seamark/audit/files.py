@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.retry import TRIES
+from seamark._common.text import first_line
 from seamark.audit.declared_rows import as_declared, declared_schema
 from seamark.audit.epoch_listing import EpochListing, SharedFolders
 from seamark.audit.expectations import EpochRows, SinkHistory
@@ -344,7 +345,7 @@ class _FolderReader:
         except Exception as error:
             if not is_of_spark(error):
                 raise
-            problem = _first_line(error)
+            problem = first_line(error)[:300]
         if len(folders) == 1:
             return dict.fromkeys(folders, problem)
         return {
@@ -392,7 +393,3 @@ def _url(folder: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     return f"\\{match[0]}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

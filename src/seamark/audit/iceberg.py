@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seamark._common.arrow_tables import sized_tables
+from seamark._common.text import first_line
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
@@ -356,4 +357,4 @@ def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch
 
 
 def _said(error: BaseException) -> str:
-    return redacted((str(error).strip().splitlines() or [type(error).__name__])[0])[:300]
+    return redacted(first_line(error))[:300]

@@ -300,8 +300,14 @@ class Pipeline:
         looks = position_looks(self._session(), others, patience)
         require_fitting_anchors(self.settings.reanchor, looked_at, looks)
         again = partial(self._kafka(identity.leaves).topics, patience)
-        identity = replace(identity, topics=topics, topics_again=again, absent=absent, looks=looks)
-        identity = replace(identity, origins=origin_ids(looks))
+        identity = replace(
+            identity,
+            topics=topics,
+            topics_again=again,
+            absent=absent,
+            looks=looks,
+            origins=origin_ids(looks),
+        )
         return replace(declared, identity=identity)
 
     def rollback(self, checkpoint_id: int) -> CheckpointManifest:
