@@ -62,8 +62,13 @@ def test_a_mark_that_is_taken_from_a_column_is_told(orders: DataFrame) -> None:
         return df.groupBy(f.window("t", "20 seconds"), "k").count()
 
     unmarked = late(orders).withMetadata("t", {})
+    is_marked = "spark.watermarkDelayMs" in unmarked.schema["t"].metadata  # in Spark 4.0
     for what, kind in ((once, "deduplication"), (counted, "aggregation")):
-        (text,) = changes(what(late(orders)), what(unmarked))
+        texts = changes(what(late(orders)), what(unmarked))
+        if is_marked:
+            assert texts == []
+            continue
+        (text,) = texts
         assert text.startswith(f"output 'out': {kind} forgets by key ")
         assert text.endswith(" → nothing")
 

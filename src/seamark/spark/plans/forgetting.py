@@ -1,8 +1,8 @@
 """By which of its columns an operator with state forgets.
 
 Spark marks the column of a ``withWatermark`` and passes the mark on, by some ways and not by
-others: of a union it is that of the first part, and ``withMetadata`` takes it away. An operator
-drops late rows and removes state by marked columns only, whatever watermarks are below it.
+others: of a union it is that of the first part, and ``withMetadata`` takes it away (not in 4.0). An
+operator drops late rows and removes state by marked columns only, whatever watermarks are below it.
 
 Tests: ``tests/spark/test_forgetting.py``.
 """
