@@ -13,13 +13,15 @@ import pytest
 
 from seamark import Pipeline, open_store
 from seamark.blobs.memory import MemoryBlobs
+from seamark.capture.declared_inputs import DeclaredInput
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.pipeline.recovery.adoption import begun_batches
+from seamark.pipeline.recovery.adoption import begun_batches, fitting_batch
 from seamark.pipeline.recovery.begun_batch import require_answered
 from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.sinks.contract import Description
+from seamark.spark.kafka.subscriptions import Subscription
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
 from tests.pipeline.support.tables import Table, by_key, values_of
@@ -113,6 +115,94 @@ def test_a_query_without_a_finished_batch_is_told_to_finish_it(tmp_path: Path) -
     old.write("offsets/0", b"v1")
     with pytest.raises(RefusedError, match="has begun a batch and committed none"):
         begun_batches(old)
+
+
+TRADES = DeclaredInput("trades", "file:/data/trades", (0,))
+QUOTES = DeclaredInput("quotes", "file:/data/quotes", (1,))
+
+
+def _finished(old: LocalCopy, *lines: str, **logs: str) -> LocalCopy:
+    """A directory whose query has finished batch 0, with one line for each source."""
+    old.destroy()
+    old.write("metadata", json.dumps({"id": QUERY}).encode())
+    entry = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+    old.write("offsets/0", "\n".join(["v1", entry, *lines]).encode())
+    old.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+    for name, text in logs.items():
+        old.write(f"sources/{name[1:].replace('_', '/')}", text.encode())
+    return old
+
+
+def _log_of(*uris: str) -> str:
+    return "\n".join(
+        ["v1", *(f'{{"path":"{uri}","timestamp":1,"batchId":{n}}}' for n, uri in enumerate(uris))]
+    )
+
+
+def _reading(*inputs: DeclaredInput, **may_lose: dict[str, str]) -> Any:
+    sources = {name: {"may_lose": lossy} for name, lossy in may_lose.items()}
+    return SimpleNamespace(
+        leaves=[declared.source for declared in inputs],
+        inputs=[declared._replace(lines=(n,)) for n, declared in enumerate(inputs)],
+        structure={"sources": sources, "state_partitions": 0, "operators": []},
+    )
+
+
+def test_a_source_does_not_go_on_where_the_adopted_query_has_read_another_one(
+    old: LocalCopy,
+) -> None:
+    one, two = _log_of("file:///data/trades/1.json"), _log_of("file:///data/quotes/7.json")
+    _finished(old, '{"logOffset":0}', '{"logOffset":0}', s0_0=one, s1_0=two)
+    assert fitting_batch(old, _reading(TRADES, QUOTES)).batch == 0
+    with pytest.raises(RefusedError, match="source 'quotes' would go on where the query has read"):
+        fitting_batch(old, _reading(QUOTES, TRADES))
+    # files that are known by their names alone may have moved
+    known = {"fileNameOnly": "true"}
+    assert fitting_batch(old, _reading(QUOTES, TRADES, quotes=known, trades=known)).batch == 0
+    _finished(old, '{"logOffset":0}', "-", s0_0=one)
+    assert fitting_batch(old, _reading(TRADES, QUOTES)).batch == 0
+    # before its path was changed the query has read another folder
+    moved = _log_of("file:///old/1.json", "file:///data/trades/1.json")
+    _finished(old, '{"logOffset":1}', "-", **{"s0_1.compact": moved})
+    assert fitting_batch(old, _reading(TRADES, QUOTES)).batch == 0
+
+
+def test_a_topic_is_not_read_from_where_the_adopted_query_has_read_another_one(
+    old: LocalCopy,
+) -> None:
+    of_trades, of_quotes = (
+        DeclaredInput(name, topics=Subscription(name, frozenset({name, "both"})))
+        for name in ("trades", "quotes")
+    )
+    _finished(old, '{"trades":{"0":5}}', '{"quotes":{"0":9},"gone":{"0":1}}')
+    assert fitting_batch(old, _reading(of_trades, of_quotes)).batch == 0
+    with pytest.raises(RefusedError, match="in the order of the query"):
+        fitting_batch(old, _reading(of_quotes, of_trades))
+
+
+@pytest.mark.warm
+def test_no_row_is_read_twice_by_a_pipeline_that_reads_in_another_order_than_the_adopted_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def read(name: str) -> DataFrame:
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "1.json").write_text(json.dumps({"v": 1}))
+        return spark.readStream.schema("v long").json(str(tmp_path / name / "*.json"))
+
+    query = read("trades").union(read("quotes")).writeStream.format("noop")
+    finished = query.option("checkpointLocation", str(tmp_path / "old"))
+    finished.trigger(availableNow=True).start().awaitTermination()
+
+    def run(*names: str) -> None:
+        p = Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old", progress=None)
+        for name in names:
+            p.sink(name, p.source(name, read(name)), FileSink(tmp_path / f"out-{name}"))
+        p.run()
+
+    with pytest.raises(RefusedError, match="source 'quotes' would go on where the query has read"):
+        run("quotes", "trades")
+    run("trades", "quotes")
+    assert not [*tmp_path.glob("out-*/epoch=*/part-*")]
 
 
 def test_another_answer_is_refused(tmp_path: Path) -> None:

@@ -120,6 +120,22 @@ def test_what_was_taken_back_stays_so_after_a_reset_that_is_done_again(world: Wo
 # runs with and without expire
 
 
+def test_an_epoch_of_which_every_row_is_left_out_as_late_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of windows in append mode, which come out when the watermark has reached their end."""
+    sink = world.handle(expire="time")
+    with caplog.at_level(logging.WARNING, "seamark.sinks"):
+        world.show(sink, told(1, watermark=100), {"n": 1, "time": 100}, {"n": 2, "time": 900})
+        world.show(sink, told(2, watermark=200))
+        assert not caplog.messages
+        world.show(sink, told(3, watermark=300), {"n": 3, "time": 200}, {"n": 4, "time": 300})
+    (message,) = caplog.messages
+    assert "all 2 rows of epoch 3 are left out" in message
+    assert "append mode" in message
+    assert world.rows().keys() == {"2"}
+
+
 def test_a_start_without_expire_that_shows_nothing_forgets_no_times(world: World) -> None:
     """As one does that is refused because the option has changed."""
     world.show(world.handle(expire="time"), told(1), {"n": 1, "time": 100}, {"n": 2, "time": 900})

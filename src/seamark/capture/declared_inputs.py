@@ -64,6 +64,24 @@ def require_declared(plan: Plan, inputs: Inputs, before: str | None = None) -> N
             _require_declared_topics(lines, declared, declared.topics)
 
 
+def has_read_elsewhere(
+    declared: DeclaredInput, lines: Sequence[str], path: str, entry: str | None
+) -> bool:
+    """Whether a source has read something, and nothing of it is what it is declared to read.
+
+    ``lines`` are those of the offset log. ``entry``, at ``path``, is what the newest batch of the
+    source's own log has added: earlier ones may be of another folder, which it has read before.
+    """
+    if declared.topics is not None:
+        offsets = _offsets(lines[declared.lines[0]], declared)
+        read = [declared.topics.reads(topic, part) for topic, part, _ in each_position(offsets)]
+        return bool(read) and not any(read)
+    if declared.folder is None or entry is None or file_position(lines, declared) < 0:
+        return False
+    folder, named = _place(declared.folder), [*_named_in(path, entry)]
+    return bool(named) and not any(_is_below(uri, folder) for uri in named)
+
+
 def file_position(lines: Sequence[str], declared: DeclaredInput) -> int:
     """How far the log of a file source is read by an entry of the offset log.
 

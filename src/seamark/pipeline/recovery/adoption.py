@@ -5,20 +5,23 @@ Tests: ``tests/pipeline/test_changed_pipelines.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from seamark.capture.batches import BatchAt, batch_at
-from seamark.capture.plans import install_plan
+from seamark.capture.declared_inputs import has_read_elsewhere
+from seamark.capture.plans import install_plan, own_lines
 from seamark.capture.restore import restore_files
 from seamark.capture.unread_entries import forget_unread
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.spark.batch_log import require_unnamed
+from seamark.spark.batch_log import log_text, require_unnamed
+from seamark.spark.plans.lossy_options import may_lose_of
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,13 @@ def _require_fitting(old: WorkingCopy, taken: BatchAt, identity: PipelineIdentit
             f"{len(identity.leaves)} (each output counts its own)",
             hint=_ONE_OF_SEVERAL,
         )
+    if (name := _read_elsewhere(taken, entry.lines, identity)) is not None:
+        raise _refused(
+            old,
+            f"source {name!r} would go on where the query has read something else: nothing that it "
+            "has read there last is what the source is declared to read",
+            hint=_IN_ORDER,
+        )
     partitions = identity.structure["state_partitions"]
     if partitions and entry.state_partitions != partitions:
         raise _refused(
@@ -107,6 +117,33 @@ def _require_fitting(old: WorkingCopy, taken: BatchAt, identity: PipelineIdentit
         raise _refused(old, what, hint=_ONE_OF_SEVERAL)
 
 
+def _read_elsewhere(taken: BatchAt, lines: Sequence[str], identity: PipelineIdentity) -> str | None:
+    """A source that comes to the place of another one in Spark's logs, which name none."""
+    sources = identity.structure.get("sources") or {}
+    for number, declared in enumerate(identity.inputs):
+        if declared is None or "fileNameOnly" in may_lose_of(sources.get(declared.source)):
+            continue  # files that are known by their names alone may have moved
+        path = _newest_entry(taken, number)
+        entry = None if path is None else own_lines(path, log_text(path, taken.logs[path]))
+        if has_read_elsewhere(declared, lines, path or "", entry):
+            return declared.source
+    return None
+
+
+def _newest_entry(taken: BatchAt, folder: int) -> str | None:
+    """The path of the newest entry of a source's own log, up to the batch."""
+    numbered = {
+        int(match[1]): path
+        for path in taken.logs
+        if (match := re.fullmatch(rf"sources/{folder}/([0-9]{{1,18}})(?:\.compact)?", path))
+    }
+    return numbered[max(numbered)] if numbered else None
+
+
+_IN_ORDER: Final = (
+    " Spark knows sources by their order alone: declare the outputs so that they read the sources "
+    "in the order of the query, each from where the query has read last."
+)
 _ONE_OF_SEVERAL: Final = (
     " If the query has become one of several outputs, adopt_as= names that one, with "
     "policy='evolve'."

@@ -56,6 +56,11 @@ if TYPE_CHECKING:
 log = logger_named("seamark.sinks")
 
 _REDIS_LIMIT: Final = 256 << 20
+_ALL_LATE: Final = (
+    "%s: all %d rows of epoch %d are left out, because the watermark has reached the times at "
+    "which they expire. In append mode windows come out only then: use output_mode='update', or "
+    "expire rows by a later time"
+)
 _STAGING_PLACES: Final = "It is a folder of a local or shared file system."
 
 
@@ -192,6 +197,8 @@ class KeyValueSink(Sink):
         except NoRoom:
             raise self._no_room(epoch) from None
         self._loaded = (staged, rows)
+        if rows.late and not (rows.upserts or rows.deletes):
+            log.warning(_ALL_LATE, self._view.shown, rows.late, epoch.number)
         return {
             "sink": epoch.sink,
             "timeline": epoch.timeline,

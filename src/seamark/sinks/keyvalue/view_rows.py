@@ -26,6 +26,8 @@ class Rows:
     times: dict[bytes, int] = field(default_factory=dict)
     """When an upserted row expires, in milliseconds; without an entry it never does."""
     size: int = 0
+    late: int = 0
+    """Rows that were left out because their time had come before."""
 
 
 class NoRoom(Exception):
@@ -38,9 +40,9 @@ def load_rows(folder: str, watermark: int | None = None, most: int | None = None
     Rows that come too late are left out first: none of them may decide about a key. Keys and values
     of more than ``most`` bytes are not held in memory: :class:`NoRoom`.
     """
-    table = _table(folder, watermark, most)
+    table, late = _table(folder, watermark, most)
     if table is None or table.num_rows == 0:
-        return Rows()
+        return Rows(late=late)
     keys = table[KEY].to_pylist()
     values = table[VALUE].to_pylist()
     size = _size(table)
@@ -48,7 +50,7 @@ def load_rows(folder: str, watermark: int | None = None, most: int | None = None
     times = table[TIME].to_pylist() if TIME in table.column_names else None
     upserts = dict(zip(keys, values, strict=True))
     if len(upserts) == len(keys) and deleted is None:
-        return Rows(upserts, frozenset(), _times(keys, times), size)
+        return Rows(upserts, frozenset(), _times(keys, times), size, late)
     flags = deleted or [False] * len(keys)
     order = range(len(keys)) if len(upserts) == len(keys) else _in_order(table, keys, values, flags)
     last = {keys[row]: row for row in order}
@@ -58,17 +60,20 @@ def load_rows(folder: str, watermark: int | None = None, most: int | None = None
         frozenset(key for key, row in last.items() if flags[row]),
         _times([keys[row] for row in kept], [times[row] for row in kept] if times else None),
         size,
+        late,
     )
 
 
-def _table(folder: str, watermark: int | None, most: int | None) -> pa.Table | None:
+def _table(folder: str, watermark: int | None, most: int | None) -> tuple[pa.Table | None, int]:
+    """The rows that are not late, and how many are."""
     import pyarrow as pa
 
     tables: list[pa.Table] = []
-    size = without_key = 0
+    size = without_key = late = 0
     for batch in _batches(folder):
         without_key += batch[KEY].null_count
         rows = pa.Table.from_batches([_without_late(batch, watermark)])
+        late += batch.num_rows - rows.num_rows
         size += _size(rows)
         if most is not None and size > most:
             raise NoRoom
@@ -78,7 +83,7 @@ def _table(folder: str, watermark: int | None, most: int | None) -> pa.Table | N
             f"{without_key} rows have no key: a column of it is null",
             hint="Leave them out with where(), or give them one with coalesce().",
         )
-    return pa.concat_tables(tables) if tables else None
+    return pa.concat_tables(tables) if tables else None, late
 
 
 def _batches(folder: str) -> Iterator[pa.RecordBatch]:
