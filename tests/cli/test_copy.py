@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seamark.errors import FencedError
+from seamark.cli import copy
+from seamark.errors import FencedError, RefusedError
+from seamark.pipeline.recovery.rollback import roll_back
 from seamark.store import open_store
+from seamark.store.copy.plan import CopyPlan, plan_copy
+from tests.cli.support.overtaking import after_latest
 from tests.cli.support.running import Cli, closed_folder, epoch, flip, options_of, without_rights
 from tests.store.support.copies import COUNTING, fill, problems
 from tests.support.servers import ObjectServer
@@ -161,3 +166,30 @@ def test_a_bucket_is_not_copied_onto_itself_under_another_name_of_this_machine(
     assert other != options_of(s3, "--to-storage-option")
     assert cli("copy", url, f"{url}/", *options_of(s3), *other) == 1
     assert "same store" in cli.err
+
+
+def test_the_newest_that_is_given_up_and_pruned_before_it_is_copied_is_another_one(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = open_store(tmp_path / "source")
+    running.claim(pipeline="orders")
+    for number in (1, 2, 3):
+        epoch(running, number, number)
+    look_at = plan_copy
+
+    def overtaken() -> None:
+        roll_back(running, 1, "orders")
+
+    def planned(*args: Any, **options: Any) -> CopyPlan:
+        try:
+            return look_at(*args, **options)
+        except RefusedError:
+            running.prune(1)
+            raise
+
+    after_latest(monkeypatch, overtaken)
+    monkeypatch.setattr(copy, "plan_copy", planned)
+    found = cli.document("copy", tmp_path / "source", tmp_path / "target", "latest")
+    newest = running.list()[-1]
+    assert (found["checkpoints"][-1]["id"], newest[1]) == (newest[0], 1)
+    running.close()

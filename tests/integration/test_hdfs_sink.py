@@ -18,7 +18,13 @@ import pytest
 import seamark
 from seamark._common.retry import retry_unavailable
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
-from seamark.errors import DamageError, InvalidInputError, LineageError, RefusedError
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    LineageError,
+    RefusedError,
+    StoreUnavailableError,
+)
 from seamark.sinks import Committable, FileSink
 from seamark.sinks.hdfs_files import HdfsFileSink
 from seamark.testing import OpenSink, ReadRows, SinkSuite
@@ -271,6 +277,22 @@ def test_an_audit_reads_the_folder_that_the_user_names(
 
     assert results(trades=url) == [("1", "ok"), ("2", "ok")]
     assert results() == [("1 to 2", "not compared")]
+
+
+def test_an_audit_beside_servers_that_are_away_calls_no_epoch_unreadable(
+    spark: SparkSession, hdfs: Hdfs, url: str, tmp_path: Path
+) -> None:
+    write_input(tmp_path / "input", 2)
+    pipeline(spark, tmp_path, FileSink(url)).run(available_now=True)
+    for away in (hdfs.datanode, hdfs):
+        away.kill()
+        try:
+            with pytest.raises(StoreUnavailableError):
+                audited(spark, tmp_path / "store", trades=url)
+        finally:
+            away.start()
+    (sink,) = audited(spark, tmp_path / "store", trades=url).sinks
+    assert {verdict.result.value for verdict in sink.verdicts} == {"ok"}
 
 
 @pytest.mark.parametrize("path", ["hdfs://name", "hdfs://name/", "hdfs://u:secret99@name/x"])

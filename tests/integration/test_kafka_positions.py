@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,26 @@ def test_a_function_gets_no_rows_of_a_topic_that_was_made_again_under_the_key_of
     with pytest.raises(RefusedError, match="epoch 1 was started on rows of the topic"):
         reader(None, function, subscribe=topic).run()
     assert [rows for _, rows in calls] == [["a", "b"]]
+
+
+def test_a_first_epoch_is_not_run_on_a_plan_for_a_topic_that_was_made_again(
+    reader: Reader, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.send(topic, ["a", "b", "c"])
+    crash = {"on_step": crash_at("write", "after", 1)}
+    run = reader(crash, subscribe=topic, startingOffsets="latest").start()
+    wait_until(lambda: any((tmp_path / "store" / "working").rglob("sources/0/0")))
+    topics.send(topic, ["d"])
+    with pytest.raises(SimulatedCrash):
+        run.await_termination(120)
+    topics.delete(topic)
+    topics.create(topic)
+    topics.send(topic, [*"efghi"])
+    with pytest.raises(PositionUnavailable, match="since the first epoch was planned"):
+        reader(subscribe=topic).run()  # it would read "h" and "i"
+    shutil.rmtree(tmp_path / "store" / "working")  # as the error advises
+    reader(subscribe=topic).run()
+    assert shown(tmp_path) == [*"efghi"]
 
 
 def test_a_topic_that_is_made_again_during_an_outage_ends_the_run(

@@ -6,15 +6,18 @@ import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seamark import open_store
 from seamark.capture.batches import batch_at
+from seamark.capture.checkpoint_contents import Sizes, contents_of
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import RefusedError
+from seamark.native.rewind import targets
 from seamark.native.rewind.barrier import found_barrier
 from seamark.native.rewind.files import OPERATORS, SINK_LOG, STATE
 from seamark.native.rewind.rewind import (
@@ -389,3 +392,28 @@ def test_a_checkpoint_proves_itself_by_the_plan_that_was_carried_out_after_it(
         assert sorted(shared_history(Tree.of(directory), store).proven) == [2]
         copy.write("offsets/3", copy.read("offsets/3").replace(b":3}", b":4}"))
         assert sorted(shared_history(Tree.of(directory), store).doubts) == [2]
+
+
+def test_a_checkpoint_that_is_pruned_while_it_is_compared_is_neither_offered_nor_doubted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = make_copy(tmp_path / "checkpoint", 3)
+    directory, sizes = LocalDirectory(tmp_path / "checkpoint"), Sizes(inline_operator=0)
+    look_into = contents_of
+    with open_store(tmp_path / "store") as store:
+        for batch in (3, 4, 5):
+            take_snapshot(directory, store, full=True, sizes=sizes)
+            _run_again(copy, range(batch, batch + 1))
+        take_snapshot(directory, store, full=True, sizes=sizes)
+        _forget(copy, 5)
+        left = shared_history(Tree.of(directory), store)
+        assert (sorted(left.proven), left.doubts) == ([2, 3, 4, 5], {})
+
+        def overtaken(*args: Any, **options: Any) -> Any:
+            monkeypatch.setattr(targets, "contents_of", look_into)
+            store.prune(1)
+            return look_into(*args, **options)
+
+        monkeypatch.setattr(targets, "contents_of", overtaken)
+        left = shared_history(Tree.of(directory), store)
+    assert (sorted(left.proven), left.doubts) == ([5], {})

@@ -193,6 +193,15 @@ class Shop:
         p.sink("files", rows, FileSink(self._root / "out"))
         return p
 
+    def of_one_state(self, *outputs: str, **options: Any) -> Pipeline:
+        """Functions that share a stateful part: the query reads its source once for all."""
+        p = Pipeline("shop", self._root / "store", progress=None, **options)
+        read = self._spark.readStream.schema("v long")
+        once = p.source("in", read.csv(str(self._root / "in"))).dropDuplicates(["v"])
+        for name in outputs:
+            p.sink(name, once, ForeachBatchSink(by_key(self._table), idempotent=True, name="f"))
+        return p
+
     def deliver(self, number: int, line: str) -> None:
         (self._root / "in" / f"{number}.csv").write_text(line)
 
@@ -203,10 +212,10 @@ class Shop:
         for number in later:
             (folder / f"checkpoints/checkpoint_{number:06}/manifest.json").write_text("{")
 
-    def begin(self) -> None:
+    def begin(self, pipeline: Pipeline | None = None) -> None:
         """Call the function, and die before there is a checkpoint."""
         with pytest.raises(SimulatedCrash):
-            self.pipeline(on_step=crash_at("write", "after", 1)).run()
+            (pipeline or self.pipeline(on_step=crash_at("write", "after", 1))).run()
 
     @property
     def shown(self) -> tuple[Counter[int], Counter[int]]:
@@ -253,3 +262,19 @@ def test_a_first_epoch_is_finished_before_its_pipeline_is_changed(shop: Shop, po
         shop.pipeline(sep=";", policy=policy).run()
     shop.pipeline().run()
     assert shop.shown == (Counter([1, 2]), Counter([1, 2]))
+
+
+@pytest.mark.warm
+def test_a_function_joins_after_the_begun_epoch_and_never_gets_it_under_two_names(
+    shop: Shop,
+) -> None:
+    shop.begin(shop.of_one_state("rows", on_step=crash_at("write", "after", 1)))
+    for name in ("more", "another"):
+        joins = shop.of_one_state("rows", name, on_step=crash_at("write", "after", 1))
+        with pytest.raises(RefusedError, match=f"the function of output '{name}' is new"):
+            joins.run()
+    shop.of_one_state("rows").run()
+    assert shop.shown[0] == Counter([1, 2])
+    shop.deliver(1, "3,x")
+    shop.of_one_state("rows", "more").run()
+    assert shop.shown[0] == Counter([1, 2, 3, 3])

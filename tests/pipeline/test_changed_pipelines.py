@@ -145,6 +145,21 @@ def test_a_sink_that_comes_back_after_a_rollback_says_what_it_shows_of_the_other
     assert "unpublish_after()" in said
 
 
+def test_a_target_that_comes_back_after_a_rollback_says_what_it_shows_of_the_other_history(
+    shop: Shop,
+) -> None:
+    shop.declare().run()
+    shop.declare().rollback(2)
+    shop.deliver(EPOCHS + 1)
+    moved = shop.declare(path="elsewhere", policy="warn").run()
+    assert moved.report.finished["large"] == "has a new target, starts at epoch 3"
+    back = shop.declare(policy="warn").run()
+    said = back.report.finished["large"]
+    assert "has a new target" in said
+    assert "beside epochs up to 4 of timeline" in said
+    assert "unpublish_after()" in said
+
+
 def test_an_added_sink_survives_a_crash_in_its_first_epoch(
     spark: SparkSession, shop: Shop, in_two_goes: Shown, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from seamark.pipeline.epoch.running_epoch import (
     fingerprint,
     new_attempt,
 )
+from seamark.sinks.contract import Guarantee
 from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
@@ -217,10 +219,23 @@ def test_an_epoch_that_a_function_was_called_with_is_not_given_to_one_of_another
             found(store, functions=renamed)
         with pytest.raises(RefusedError, match="may have been called with it"):
             store_plan(store, epoch, history_of(store), renamed, 0)
-    # without functions nobody gets the rows a second time; a new one gets them once
-    for fitting in ((), ("a", "b", "c")):
-        assert found(store, functions=fitting) == {0: epoch.plan}
-    store_plan(store, epoch, history_of(store), ("a", "b", "c"), 0)
+    # without functions nobody gets the rows a second time
+    assert found(store, functions=()) == {0: epoch.plan}
+
+
+def test_a_function_that_its_plan_does_not_name_does_not_get_a_begun_epoch(
+    store: CheckpointStore,
+) -> None:
+    epoch = epoch_of(store, 0, "a")
+    store_plan(store, epoch, history_of(store), ("a",), 0)
+    with pytest.raises(RefusedError, match="the function of output 'b' is new"):
+        found(store, functions=("a", "b"))
+    with pytest.raises(RefusedError, match="the function of output 'b' is new"):
+        store_plan(store, epoch, history_of(store), ("a", "b"), 0)
+    # one that drops nothing by its key gets its rows twice at worst, as it says
+    promises = {"a": Guarantee.IDEMPOTENT.value, "b": Guarantee.AT_LEAST_ONCE.value}
+    same = replace(epoch, identity=replace(epoch.identity, guarantees=promises))
+    store_plan(store, same, history_of(store), ("a", "b"), 0)
 
 
 def test_a_plan_of_an_earlier_version_does_not_say_which_functions_got_it(

@@ -124,6 +124,31 @@ def test_a_target_that_is_pruned_meanwhile_is_gone_and_not_damaged(
         plan_rollback(store, 1)
 
 
+@pytest.mark.parametrize("at", ["pin", "claim"])
+def test_a_prune_beside_a_rollback_has_no_writer_fenced_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    writer = CheckpointStore(MemoryBlobs(), ObjectLayout())
+    writer.claim()
+    for number in (1, 2, 3):
+        writer.save(CheckpointManifest.new(number, epoch=number))
+    other = CheckpointStore(writer.backend, ObjectLayout())
+    begin = getattr(other, at)
+
+    def overtaken(*args: Any, **options: Any) -> object:
+        writer.prune(1)
+        return begin(*args, **options)
+
+    monkeypatch.setattr(other, at, overtaken)
+    if at == "pin":  # the first step: it is pruned before, or not at all
+        with pytest.raises(CheckpointNotFoundError):
+            roll_back(other, 1, None)
+        writer.save(CheckpointManifest.new(4, epoch=4))
+    else:
+        assert roll_back(other, 1, None).epoch == 1
+    assert other.pins() == {}
+
+
 def test_a_second_rollback_before_any_start_knows_what_sinks_still_show() -> None:
     store = CheckpointStore(MemoryBlobs(), ObjectLayout())
     store.claim()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import PositionUnavailable, RefusedError, SourceSilentError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
 from seamark.pipeline.declaration.source_positions import check_positions
@@ -19,6 +21,7 @@ from seamark.pipeline.epoch.topic_ids import (
     require_topics_of_plan,
     topic_ids_at,
 )
+from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.sinks.contract import Guarantee
 from seamark.spark.kafka.positions import PartitionEnds, TopicFacts, Topics
 from seamark.store.plans import StoredPlan
@@ -56,12 +59,12 @@ def identity(kafka: Kafka | None = None, *, idempotent: bool = True, **ids: str)
     )
 
 
-def plan(source_ids: dict[str, Any]) -> StoredPlan:
+def plan(source_ids: dict[str, Any], follows: str = "") -> StoredPlan:
     return StoredPlan(
         timeline="a" * 32,
         epoch=1,
         fingerprint="",
-        follows="",
+        follows=follows,
         leaves=("trades",),
         offsets="",
         source_ids=source_ids,
@@ -131,7 +134,27 @@ def test_a_function_does_not_get_rows_of_a_topic_that_was_made_again_under_the_o
     ids=["same topic", "topic is gone", "function promises nothing"],
 )
 def test_other_topics_keep_no_epoch_from_running_again(now: PipelineIdentity) -> None:
-    require_topics_of_plan(plan({"trades": {"a": "1"}}), now, ("fn",), "store")
+    require_topics_of_plan(plan({"trades": {"a": "1"}}, "the epoch before"), now, ("fn",), "store")
+
+
+def test_no_first_epoch_runs_on_the_plan_for_a_topic_that_was_made_again(tmp_path: Path) -> None:
+    now = identity(a="2", idempotent=False)
+    with pytest.raises(RefusedError, match="epoch 1 was started on rows of the topic 'a'"):
+        require_topics_of_plan(plan({"trades": {"a": "1"}}), now, ("fn",), "store")
+    place = LocalCopy(str(tmp_path))
+    then = WorkingDirs(place, 1, identity(a="1"))
+    then.own.make()
+    then.mark_ready("t")
+    again = WorkingDirs(place, 2, identity(a="2"))
+    assert again.first_plans("t") == {}
+    offsets = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{}}}}\n{LINE}'
+    then.own.write("offsets/0", offsets.encode())
+    assert [*WorkingDirs(place, 2, identity(a="1")).first_plans("t")] == [0]
+    for _ in range(2):
+        with pytest.raises(PositionUnavailable, match="'a' was deleted and made again since"):
+            again.first_plans("t")
+        then.clear_own()  # a start has died there; what it saved tells as well
+    assert WorkingDirs(place, 2, identity()).first_plans("t") != {}  # it did not look
 
 
 def test_a_plan_of_an_earlier_version_or_with_odd_ids_keeps_no_epoch_from_running_again() -> None:

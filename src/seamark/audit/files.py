@@ -37,6 +37,7 @@ from seamark.sinks.json_texts import can_be_read_back
 from seamark.sinks.read_point import needed_to_read
 from seamark.spark.failures import is_of_spark
 from seamark.spark.row_digests import RowDigest, digests_by
+from seamark.spark.silent_servers import require_answer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -345,6 +346,7 @@ class _FolderReader:
         except Exception as error:
             if not is_of_spark(error):
                 raise
+            require_answer(error, self._path)
             problem = first_line(error)[:300]
         if len(folders) == 1:
             return dict.fromkeys(folders, problem)

@@ -79,7 +79,7 @@ def _copied(
             raise
         raise Overtaken from None
     except RefusedError:
-        if checkpoint != "latest" or not _is_given_up(source, checkpoint_id):
+        if checkpoint != "latest" or _still_counts(source, checkpoint_id):
             raise
         raise Overtaken from None
     with progress_bar("copying", plan.size, of_bytes=True) as advance:
@@ -91,8 +91,9 @@ def _copied(
     return plan, results
 
 
-def _is_given_up(source: CheckpointStore, checkpoint_id: int | None) -> bool:
-    return standing(source.owner(), checkpoint_id or 0) is Standing.SUPERSEDED
+def _still_counts(source: CheckpointStore, checkpoint_id: int | None) -> bool:
+    """Whether it was neither given up since, nor pruned, as what was given up soon is."""
+    return standing(source.owner(), checkpoint_id or 0) is Standing.CURRENT
 
 
 def open_target(url: str, options: dict[str, str]) -> CheckpointStore:

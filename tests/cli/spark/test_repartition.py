@@ -29,6 +29,7 @@ def test_without_yes_it_is_only_shown(cli: Cli, tmp_path: Path) -> None:
     assert cli("spark", "repartition", tmp_path / "ck", "5") == 0
     assert "from 2 to 5" in cli.out
     assert "Nothing was changed" in cli.out
+    assert "The log of a file sink" in cli.out
     document = cli.document("spark", "repartition", tmp_path / "ck", "5")
     assert (document["new_batch"], document["partitions"], document["done"]) == (1, 5, False)
     assert everything(tmp_path) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Final
 
 import click
 
@@ -25,6 +26,12 @@ from seamark.native.snapshot import take_snapshot
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.own_session import a_session
 from seamark.spark.session import installed_spark
+
+_SINK_LOG: Final = (
+    "The log of a file sink (parquet, json, csv, text) has no entry of the new batch, and Spark"
+    " ends the query when it compacts that log. Section 'Change the number of state partitions' of"
+    " docs/native.md says how to add it."
+)
 
 
 @click.command("repartition", cls=Command)
@@ -110,6 +117,7 @@ def _show(document: Document) -> None:
         ],
         indent=0,
     )
+    print_paragraph(_SINK_LOG)
     if not document["done"]:
         print_paragraph("Nothing was changed.")
         print_hint("To do it, stop the query and add --yes.")

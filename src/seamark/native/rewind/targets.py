@@ -38,7 +38,9 @@ from seamark.native.rewind.rewind import (
     possible_batches,
 )
 from seamark.store import CheckpointStore
+from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.index_parts import LOG
+from seamark.store.inspection import was_pruned
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,10 @@ class SharedHistory:
 
 def shared_history(tree: Tree, store: CheckpointStore) -> SharedHistory:
     """Compare a directory with every checkpoint that a store has of its query."""
+    return until_settled(lambda: _shared_history(tree, store), store.url)
+
+
+def _shared_history(tree: Tree, store: CheckpointStore) -> SharedHistory:
     query_id = query_before(tree)
     known, budget = _Entries(behind(tree, found_barrier(tree))), UnpackBudget()
     own = [each for each in _manifests(store) if query_of(each) == query_id]
@@ -232,6 +238,7 @@ def _entries_of(
     """SHA-256 of what a checkpoint holds of Spark's logs; nothing when it cannot be read.
 
     Entries of its batch and of those beside it are unpacked, and no others: it holds none.
+    :class:`Overtaken` when it was pruned since it was listed: another may have its batch now.
     """
     numbers = range(manifest.batch - 1, manifest.batch + 2)
     paths = {f"{log}/{number}" for log in ("offsets", "commits") for number in numbers}
@@ -240,6 +247,8 @@ def _entries_of(
         for _, _, digests in contents_of(store, manifest, only=LOG, paths=paths, budget=budget):
             held |= digests
     except (DamageError, CheckpointNotFoundError):
+        if was_pruned(store, manifest.checkpoint_id):
+            raise Overtaken from None
         return {}
     return held
 

@@ -24,7 +24,7 @@ from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.begun_epoch import PROMISES_NOTHING, changes_since
+from seamark.pipeline.epoch.begun_epoch import PROMISES_NOTHING, changes_since, drops_known_keys
 from seamark.pipeline.epoch.earlier_plans import require_follows, require_leaves
 from seamark.pipeline.epoch.running_epoch import (
     EpochHistory,
@@ -228,7 +228,7 @@ def store_plan(
     plan = _following(stored, new.follows, store.url)
     _require_unchanged(stored, epoch.identity, functions, store.url)
     if plan.has_rows_of(epoch.plan):
-        return  # an earlier version has stored it, or more functions get the epoch now
+        return  # an earlier version has stored it, or a function that takes whatever comes is new
     if epoch.batch not in history.planned_again:
         history.plans[epoch.batch] = plan
         history.planned_again.add(epoch.batch)
@@ -337,6 +337,10 @@ def _require_unchanged(
         called = f"the function of output {min(gone)!r} may have been called with it"
         now = f"the pipeline now has functions for {', '.join(functions)}"
         raise _changed_since(stored, f"{where}: {called}; {now}")
+    # the plan is written once: a later try could not know that a new function had the epoch, too
+    new = set() if stored.functions is None else set(functions).difference(stored.functions)
+    if drops_known_keys(identity, new):
+        raise _changed_since(stored, f"{where}: the function of output {min(new)!r} is new")
     require_topics_of_plan(stored, identity, functions, where)
     if changes := changes_since(stored, identity, functions):
         raise _changed_since(stored, f"{where}: {'; '.join(changes)}")

@@ -78,16 +78,41 @@ def require_same_topics(known: Mapping[str, Any], topics: Mapping[str, Topics]) 
         )
 
 
+def ids_of(topics: Mapping[str, Topics]) -> dict[str, dict[str, str]]:
+    """By source: the id of each topic."""
+    return {n: {name: facts.topic_id for name, facts in of.items()} for n, of in topics.items()}
+
+
+def require_topics_of_first_plan(
+    known: Mapping[str, Any], topics: Mapping[str, Topics], copies: str
+) -> None:
+    """:class:`PositionUnavailable` when a first epoch was planned on a topic that is another now.
+
+    ``copies`` is where the working copies are, one of which has the plan.
+    """
+    if again := _made_again(known, topics):
+        source, topic = again[0]
+        raise PositionUnavailable(
+            f"source {source!r}: the topic {topic!r} was deleted and made again since the first "
+            "epoch was planned",
+            where=copies,
+            hint="Nothing is decided yet. Stop the pipeline and remove that folder: the epoch is "
+            "planned again then, from where 'startingOffsets' says ('earliest': the first row of "
+            "the new topic).",
+            source=source,
+        )
+
+
 def require_topics_of_plan(
     stored: StoredPlan, identity: PipelineIdentity, functions: Collection[str], where: str
 ) -> None:
     """:class:`RefusedError` when an epoch was started on the rows of a topic that is another now.
 
     The offsets would be the same and the rows others, and a target that knows the key of the epoch
-    would drop them.
+    would drop them. Of the first epoch of all no checkpoint tells where the new topic is read from.
     """
     again = _made_again(stored.source_ids, identity.topics)
-    if again and drops_known_keys(identity, functions):
+    if again and (not stored.follows or drops_known_keys(identity, functions)):
         source, topic = again[0]
         raise RefusedError(
             f"epoch {stored.epoch} was started on rows of the topic {topic!r}, which was deleted "

@@ -241,7 +241,10 @@ class Recovery:
         if after_reset:
             self._notes += reset_sinks(self._sinks, history.timeline)
         self._refuse_shown(history.timeline)
-        planned = {} if self._adopt else dirs.first_plans(history.timeline)
+        planned: dict[int, Plan] = {}
+        if self._adopt is None:
+            begun = self._stored_plans(history)  # first: to plan anew is no remedy for it
+            planned = dirs.first_plans(history.timeline) | begun
         self._store.check_claim()
         dirs.clear_own()
         mine, what = dirs.own, "new"
@@ -249,10 +252,10 @@ class Recovery:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
             history.first_batch, what = adopted.next_batch, adopted.text
             self._notes += self._changes.begun_by_adopted()
+            planned = self._stored_plans(history)
         else:
             mine.make()
         first = history.first_batch
-        planned |= self._stored_plans(history)
         if (plan := planned.get(first)) is not None:
             # sources that start 'now' have noted where that was
             if self._adopt is None:

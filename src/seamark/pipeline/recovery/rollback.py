@@ -30,6 +30,7 @@ from seamark.store.inspection import (
     was_pruned,
 )
 from seamark.store.owner import Standing, standing
+from seamark.store.passing_pins import pinned_while_read
 from seamark.store.recovery import RecoveryReport as Walk
 
 if TYPE_CHECKING:
@@ -112,9 +113,11 @@ def roll_back(
     fenced.
     """
     require_rollback_target(store, checkpoint_id)
-    before = store.claim(pipeline=pipeline).timeline
-    # once more: from here on nobody else changes anything
-    chosen = require_rollback_target(store, checkpoint_id)
+    # a prune between that and the claim would have a writer fenced for nothing
+    with pinned_while_read(store, checkpoint_id, "rollback"):
+        before = store.claim(pipeline=pipeline).timeline
+        # once more: from here on nobody else changes anything
+        chosen = require_rollback_target(store, checkpoint_id)
     later = set() if only is None else {*plan_rollback(store, checkpoint_id).given_up}
     if more := later.difference(only or ()):
         raise RefusedError(

@@ -66,7 +66,8 @@ def finish_sinks(
         _require_own(sinks, chosen, moved)
         for output in sinks.outputs:
             if output.name in moved:
-                done.outcomes[output.name] = f"has a new target, starts at epoch {chosen.epoch + 1}"
+                begins = f"has a new target, starts at epoch {chosen.epoch + 1}"
+                done.outcomes[output.name] = begins + _beside(output.sink, chosen)
                 continue
             _finish(output, sinks, chosen, done, before)
         shown = {*chosen.sink_commit_statuses}.difference(moved)
@@ -192,7 +193,8 @@ def _finish(
 def _beside(sink: Sink, chosen: CheckpointManifest) -> str:
     """What a sink that comes back shows already of another history; nothing when there is none.
 
-    A rollback without the sink may have given those epochs up, and nobody has taken them back.
+    So does a target. A rollback without it may have given those epochs up, and nobody has taken
+    them back.
     """
     newest = sink.newest() if sink.remembers else None
     if newest is None or newest.timeline in (shown_timeline(chosen), chosen.timeline):

@@ -27,6 +27,7 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.epoch.topic_ids import ids_of, require_topics_of_first_plan
 from seamark.spark.batch_log import NO_OFFSET, Plan, parse_offsets
 from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
@@ -45,6 +46,7 @@ class _SavedPlans(msgspec.Struct, frozen=True):
     leaves: list[str]
     plans: dict[int, Plan]
     timeline: str = ""
+    topics: dict[str, dict[str, str]] = {}
 
 
 class ReadyNote(msgspec.Struct, frozen=True):
@@ -54,6 +56,8 @@ class ReadyNote(msgspec.Struct, frozen=True):
     """The order in which the sources are read."""
     timeline: str = ""
     """The history that the copy belongs to; empty when an earlier version wrote the note."""
+    topics: dict[str, dict[str, str]] = {}
+    """By source of Kafka's: the id of each topic at that start."""
 
 
 def working_place(
@@ -113,6 +117,7 @@ class WorkingDirs:
         self._leaves = list(identity.leaves)
         self._first_lines = identity.first_lines
         self._inputs = identity.inputs
+        self._topics = identity.topics
         self._is_new_history = is_new_history
         self.own = place.below(f"g{generation}")
         """The copy of this generation."""
@@ -155,7 +160,7 @@ class WorkingDirs:
 
     def mark_ready(self, timeline: str) -> None:
         """Note that this generation's copy is complete, with its order of sources and history."""
-        note = ReadyNote(self._leaves, timeline)
+        note = ReadyNote(self._leaves, timeline, ids_of(self._topics))
         self._place.write(_note_name(self.own), msgspec.json.encode(note))
 
     def mark_unfinished(self, copy: WorkingCopy) -> None:
@@ -199,7 +204,7 @@ class WorkingDirs:
                 for batch in copy.batches("offsets")
                 if batch > after and (plan := self._plan_in(copy, batch)) is not None
             }
-        saved = _SavedPlans(self._leaves, plans, timeline)
+        saved = _SavedPlans(self._leaves, plans, timeline, note.topics)
         self._place.write(_PLANS, msgspec.json.encode(saved))
         return plans
 
@@ -220,24 +225,36 @@ class WorkingDirs:
         return plan
 
     def first_plans(self, timeline: str) -> dict[int, Plan]:
-        """What Spark had planned for an epoch 1 that was never decided."""
+        """What Spark had planned for an epoch 1 that was never decided.
+
+        :class:`PositionUnavailable` when that was for a topic that is another one now. No
+        checkpoint tells, and the new topic's rows before the old positions would never be read.
+        """
         for copy in self.copies():
             note = self.note_of(copy)
             if note is not None and note.leaves == self._leaves and not copy.batches("commits"):
-                return self.plans_in(copy, note, -1, timeline)
-        return self.saved_plans(timeline)
+                self.plans_in(copy, note, -1, timeline)
+                break
+        saved = self._saved(timeline)
+        if saved.plans:
+            require_topics_of_first_plan(saved.topics, self._topics, self._place.root)
+        return saved.plans
 
     def saved_plans(self, timeline: str) -> dict[int, Plan]:
         """The plans that an unfinished start has saved, when they are for the same sources.
 
         Plans of another history would make rows run twice, or never.
         """
+        return self._saved(timeline).plans
+
+    def _saved(self, timeline: str) -> _SavedPlans:
+        none = _SavedPlans([], {})
         try:
             saved = msgspec.json.decode(self._place.read(_PLANS), type=_SavedPlans)
         except (FileNotFoundError, *UNREADABLE):
-            return {}
+            return none
         fits = saved.leaves == self._leaves and self._is_of(saved.timeline, timeline)
-        return saved.plans if fits else {}
+        return saved if fits else none
 
     def _is_of(self, noted: str, timeline: str) -> bool:
         """Whether what was noted belongs to this history."""
