@@ -10,6 +10,7 @@ import gc
 import io
 import json
 import os
+import re
 import struct
 import tracemalloc
 import zipfile
@@ -27,8 +28,10 @@ from seamark import limits, open_store
 from seamark._common.json_documents import require_unambiguous, seal, unseal
 from seamark._common.progress_bars import no_bar
 from seamark._redaction import Redactor
+from seamark.audit import postgres
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
+from seamark.capture import unread_entries
 from seamark.capture.batches import batch_at
 from seamark.capture.epoch_files import FILE_LIST
 from seamark.capture.file_index import FileIndex
@@ -416,6 +419,21 @@ def test_a_text_of_any_length_is_redacted_in_one_pass(piece: str) -> None:
 
 
 # metadata of an operator
+
+
+@pytest.mark.parametrize(
+    ("pattern", "start", "end"),
+    [
+        (unread_entries._LINE, '{"path":"', '","timestamp":1,"batchId":3}'),
+        (postgres._NAMES, '"', '"."rows"'),
+    ],
+)
+def test_a_text_of_any_length_is_matched_without_memory_for_each_character(
+    pattern: re.Pattern[str], start: str, end: str
+) -> None:
+    text = f"{start}{'a' * (4 << 20)}{end}"
+    with bounded_memory():
+        assert pattern.fullmatch(text)
 
 
 def test_schema_paths_are_found_in_one_pass() -> None:
