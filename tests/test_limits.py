@@ -10,6 +10,7 @@ import gc
 import io
 import json
 import os
+import re
 import struct
 import tracemalloc
 import zipfile
@@ -24,15 +25,18 @@ import pytest
 import xxhash
 
 from seamark import limits, open_store
-from seamark._common.json_documents import seal, unseal
+from seamark._common.json_documents import require_unambiguous, seal, unseal
 from seamark._common.progress_bars import no_bar
 from seamark._redaction import Redactor
+from seamark.audit import postgres
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
+from seamark.capture import unread_entries
 from seamark.capture.batches import batch_at
 from seamark.capture.epoch_files import FILE_LIST
 from seamark.capture.file_index import FileIndex
 from seamark.capture.movers import store_packed
+from seamark.checkpoint_dir import state_files
 from seamark.checkpoint_dir.closures import has_one_partition, needs_of
 from seamark.checkpoint_dir.file_logs.compactions import is_accepted, laid_out, restart_interval
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
@@ -82,7 +86,14 @@ from seamark.store.owner import (
 from seamark.store.references import STATE_PREFIX
 from seamark.store.retention import Candidate, Retention, plan_retention
 from tests.checkpoint_dir.support.directories import make_copy, source_entry
-from tests.native.support.inspected import delta, looked_at, make_logs, make_rocksdb, write
+from tests.native.support.inspected import (
+    delta,
+    describe,
+    looked_at,
+    make_logs,
+    make_rocksdb,
+    write,
+)
 from tests.support.counted_blobs import CountedBlobs
 
 _MEMORY = 200 * limits.MIB
@@ -250,6 +261,50 @@ def test_a_snapshot_that_names_very_many_files_gives_a_few_findings(tmp_path: Pa
     assert "20000 files" in missing[-1].message
 
 
+@pytest.mark.parametrize("size", [3_800, 250_000])
+def test_small_snapshots_of_very_many_stores_cost_what_is_stored_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    stores, read = 100, 0
+    make_logs(tmp_path, 1, partitions=stores)
+    describe(tmp_path, 0, stores)
+    for number in range(stores):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            others = ",".join(["{}"] * (size // 3))
+            archive.writestr("metadata", f'v1\n{{"sstFiles":[],"at":{number},"others":[{others}]}}')
+        write(tmp_path, f"state/0/{number}/1.zip", packed.getvalue())
+
+    def counted(text: str) -> None:
+        nonlocal read
+        read += len(text)
+        require_unambiguous(text)
+
+    monkeypatch.setattr(state_files, "require_unambiguous", counted)
+    found = looked_at(tmp_path)
+    assert read <= stores * limits.ZIP_METADATA_FLOOR  # each once, by whoever asks
+    if size < limits.ZIP_METADATA_FLOOR:
+        assert (found.findings, read > 0) == ([], True)
+    else:
+        assert {each.code for each in found.findings} == {"zip-unreadable"}
+
+
+def test_a_large_snapshot_is_gone_through_once_however_often_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_rocksdb(tmp_path)
+    newest = max(tmp_path.glob("state/0/0/*.zip"))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        pad = "x" * limits.LARGEST_KEPT_ZIP
+        archive.writestr("metadata", f'v1\n{{"sstFiles":[],"pad":"{pad}"}}')
+    newest.write_bytes(packed.getvalue())
+    asked: list[int] = []
+    monkeypatch.setattr(state_files, "require_unambiguous", lambda text: asked.append(len(text)))
+    assert looked_at(tmp_path).findings == []
+    assert len(asked) == 1
+
+
 def test_a_version_far_away_is_no_reason_to_count_to_it(tmp_path: Path) -> None:
     make_rocksdb(tmp_path)
     copied = min(tmp_path.glob("state/0/0/*.zip")).read_bytes()
@@ -364,6 +419,21 @@ def test_a_text_of_any_length_is_redacted_in_one_pass(piece: str) -> None:
 
 
 # metadata of an operator
+
+
+@pytest.mark.parametrize(
+    ("pattern", "start", "end"),
+    [
+        (unread_entries._LINE, '{"path":"', '","timestamp":1,"batchId":3}'),
+        (postgres._NAMES, '"', '"."rows"'),
+    ],
+)
+def test_a_text_of_any_length_is_matched_without_memory_for_each_character(
+    pattern: re.Pattern[str], start: str, end: str
+) -> None:
+    text = f"{start}{'a' * (4 << 20)}{end}"
+    with bounded_memory():
+        assert pattern.fullmatch(text)
 
 
 def test_schema_paths_are_found_in_one_pass() -> None:

@@ -52,9 +52,11 @@ LONGEST_ZIP_EXTRA: Final = 256
 """Bytes of extra fields of a file inside a RocksDB snapshot. Spark writes none."""
 
 LARGEST_ZIP_METADATA: Final = 8 * MIB
-ZIP_METADATA_FLOOR: Final = MIB // 4
-"""The metadata of a RocksDB snapshot unpacks to no more than the floor, or :data:`UNPACKED_RATIO`
-times its size if that is larger, and never to more than the first."""
+ZIP_METADATA_FLOOR: Final = 4 << 10
+ZIP_METADATA_RATIO: Final = 16
+"""The metadata of a RocksDB snapshot unpacks to no more than the floor, or so many times its size
+if that is larger, and never to more than the first. A directory may have very many snapshots that
+are small, so the floor is low. Names of SST files hold UUIDs, and shrink by less than ten."""
 
 LARGEST_ZIP_PLAIN: Final = 128 * MIB
 ZIP_PLAIN_RATIO: Final = 128
@@ -65,7 +67,8 @@ larger: options repeat themselves for each column family, and shrink by about 10
 LARGEST_KEPT_ZIP: Final = MIB // 16
 MOST_KEPT_ZIPS: Final = 16
 """What such a snapshot says is asked several times, and each time all of it is unpacked. For as
-many of the last ones as that, none of them larger than the first, it is remembered."""
+many of the last ones as that, none of them larger than the first, it is remembered, and which files
+it names also for the last one that is larger."""
 
 MOST_MISSING_NAMED: Final = 100
 """Missing files of one snapshot, or partitions of one checkpoint, that are named one by one."""
@@ -293,7 +296,7 @@ def largest_positions(stored: int) -> int:
 
 def largest_zip_metadata(stored: int) -> int:
     """What the metadata of a RocksDB snapshot may unpack to."""
-    return min(LARGEST_ZIP_METADATA, max(ZIP_METADATA_FLOOR, UNPACKED_RATIO * stored))
+    return min(LARGEST_ZIP_METADATA, max(ZIP_METADATA_FLOOR, ZIP_METADATA_RATIO * stored))
 
 
 def largest_zip_plain(stored: int) -> int:

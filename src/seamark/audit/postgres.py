@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
-_NAMES: Final = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
+_NAMES: Final = re.compile(r'"((?:[^"]|"")++)"\."((?:[^"]|"")++)"')
 _EPOCH: Final = "_seamark_epoch"
 _ROWS: Final = 50_000
 _AS_TEXT: Final = """

@@ -28,7 +28,7 @@ from seamark.spark.batch_log import OffsetLogEntry, Plan, log_lines, parse_offse
 _ENTRY: Final = re.compile(r"(0|[1-9][0-9]{0,17})(\.compact)?")
 _FOLDER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _LINE: Final = re.compile(
-    r'\{"path":"(?:[^"\\]|\\.)*","timestamp":-?[0-9]{1,19},"batchId":([0-9]{1,18})\}'
+    r'\{"path":"(?:[^"\\]|\\.)*+","timestamp":-?[0-9]{1,19},"batchId":([0-9]{1,18})\}'
 )
 
 

@@ -176,6 +176,26 @@ def needed_ssts(zipped: bytes) -> list[str]:
     :class:`DamageError` also when one of its names leads elsewhere: Spark copies each file from
     wherever the one name says to wherever the other does.
     """
+    is_small = len(zipped) <= limits.LARGEST_KEPT_ZIP
+    found = _remembered_names(zipped) if is_small else _names_of_last(zipped)
+    if isinstance(found, str):
+        raise DamageError(found)
+    return [*found]
+
+
+def _named_files(zipped: bytes) -> tuple[str, ...] | str:
+    """The same, or why they are not known."""
+    try:
+        return tuple(_listed_files(zipped))
+    except DamageError as error:
+        return error.what
+
+
+_remembered_names = lru_cache(limits.MOST_KEPT_ZIPS)(_named_files)
+_names_of_last = lru_cache(1)(_named_files)
+
+
+def _listed_files(zipped: bytes) -> list[str]:
     head, _, text = zip_metadata(zipped).partition(b"\n")
     try:
         if not _VERSION_LINE.fullmatch(head):
