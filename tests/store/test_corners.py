@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, FencedError, SeamarkError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.store import CheckpointStore
@@ -133,3 +135,12 @@ def test_an_owner_replaces_the_tombstone_of_a_claim_that_it_overtook() -> None:
         except FencedError:
             pair.two.save(manifest(3))
             assert pair.two.list_ids() == [1, 2, 3]
+
+
+def test_the_clock_of_a_memory_store_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = MemoryBlobs()
+    blobs.create("a", b"")
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    blobs.create("b", b"")
+    first, second = blobs.entries("")
+    assert 0 < first.modified <= second.modified <= blobs.clock()

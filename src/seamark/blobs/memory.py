@@ -37,6 +37,7 @@ class MemoryBlobs(Blobs):
         self.url = url
         self._values: dict[str, tuple[bytes, int, float]] = {}
         self._versions = itertools.count(1)
+        self._time = 0.0
         self._lock = threading.RLock()
 
     @classmethod
@@ -112,6 +113,11 @@ class MemoryBlobs(Blobs):
     def version_of(self, tag: Tag) -> Hashable:
         return tag
 
+    def clock(self) -> float:
+        with self._lock:  # never back, also when somebody sets the machine's clock
+            self._time = max(self._time, time.time())
+            return self._time
+
     def exclusive(self) -> AbstractContextManager[object]:
         return self._lock
 
@@ -120,5 +126,5 @@ class MemoryBlobs(Blobs):
 
     def _set(self, key: str, data: bytes) -> int:
         version = next(self._versions)
-        self._values[key] = (data, version, time.time())
+        self._values[key] = (data, version, self.clock())
         return version
