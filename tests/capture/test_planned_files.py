@@ -14,6 +14,7 @@ from seamark.capture.planned_files import (
     modified_by,
     planned_files,
 )
+from seamark.errors import DamageError
 from seamark.spark.batch_log import Plan
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ def test_entries_of_other_sources_name_no_files() -> None:
     odd = Plan("v1", {"sources/0/0": 'v1\n{"t":{"0":4}}\nnonsense\n7\n{"path":3}'})
     assert list(planned_files(odd)) == []
     assert list(planned_files(plan(("file:/a", 7)))) == [PlannedFile("file:/a", 7)]
+
+
+@pytest.mark.parametrize("uri", ["file://[x/a", "file:///a%00b", "s3://[/a"])
+def test_a_path_that_is_none_is_damage(uri: str) -> None:
+    with pytest.raises(DamageError, match="sources/0/0 names a file by what is no URI"):
+        changed_files(plan((uri, 1)), {}.get)
 
 
 def test_files_that_are_as_they_were_are_not_mentioned() -> None:
@@ -67,6 +74,8 @@ def test_local_files_and_those_that_hadoop_reaches_are_looked_up(
     assert "%20" in uri
     assert modified(uri) == 1_700_000_000_500
     assert modified(f"{uri}.none") is None
+    with pytest.raises(DamageError, match="which is no URI"):
+        modified("viewfs-none://x/a b")
     # what is no local path goes by Hadoop, which knows this as a path of the default file system
     viewed = uri.replace("file://", "viewfs-none://x")
     with pytest.raises(Exception, match="viewfs-none"):

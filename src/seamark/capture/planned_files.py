@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from seamark.errors import DamageError
 from seamark.spark.batch_log import Plan
 
 if TYPE_CHECKING:
@@ -38,8 +39,11 @@ class PlannedFile(NamedTuple):
 
 
 def planned_files(plan: Plan) -> Iterator[PlannedFile]:
-    """The files that the entries of file sources name; other sources' entries name none."""
-    for entry in plan.sources.values():
+    """The files that the entries of file sources name; other sources' entries name none.
+
+    :class:`DamageError` for a path that is none to anybody.
+    """
+    for where, entry in plan.sources.items():
         for line in entry.split("\n")[1:]:
             try:
                 fields = json.loads(line)
@@ -47,7 +51,17 @@ def planned_files(plan: Plan) -> Iterator[PlannedFile]:
                 continue
             if isinstance(fields, dict) and isinstance(fields.get("path"), str):
                 at = fields.get("timestamp")
+                _require_uri(fields["path"], where)
                 yield PlannedFile(fields["path"], at if isinstance(at, int) else None)
+
+
+def _require_uri(path: str, where: str) -> None:
+    try:
+        is_one = "\x00" not in unquote(urlsplit(path).path)
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise DamageError(f"{where} names a file by what is no URI: {path[:200]!r}")
 
 
 def is_same_time(file: PlannedFile, now: int) -> bool:
@@ -111,11 +125,16 @@ def _modified_by_hadoop(spark: SparkSession, uri: str) -> int | None:
 
     jvm: Any = spark.sparkContext._jvm
     session: Any = spark._jsparkSession
-    path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(uri))
     try:
+        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(uri))
         found = path.getFileSystem(session.sessionState().newHadoopConf()).getFileStatus(path)
     except Py4JJavaError as error:
-        if "FileNotFoundException" in str(error.java_exception.getClass().getName()):
+        kind = str(error.java_exception.getClass().getName())
+        if "FileNotFoundException" in kind:
             return None
+        if "URISyntaxException" in kind:
+            raise DamageError(
+                f"a batch was planned to read {uri[:200]!r}, which is no URI"
+            ) from None
         raise
     return int(found.getModificationTime())

@@ -15,7 +15,7 @@ from typing import Final
 
 from seamark._redaction import redacted
 
-_TEXT: Final = r"'(?:[^'\\]|\\.)*'"
+_TEXT: Final = r"'(?:[^'\\]|\\.)*+'"
 _CALLS: Final = tuple(
     (re.compile(call), re.compile(rf"{_TEXT}|`[^`]*`|{call}"), kept)
     for call, kept in (
