@@ -35,7 +35,7 @@ def test_entries_of_other_sources_name_no_files() -> None:
 @pytest.mark.parametrize("uri", ["file://[x/a", "file:///a%00b", "s3://[/a"])
 def test_a_path_that_is_none_is_damage(uri: str) -> None:
     with pytest.raises(DamageError, match="sources/0/0 names a file by what is no URI"):
-        changed_files(plan((uri, 1)), {}.get)
+        changed_files(plan((uri, 1)), lambda _: None)
 
 
 def test_files_that_are_as_they_were_are_not_mentioned() -> None:

@@ -51,6 +51,7 @@ from seamark.spark.session import (
     session_settings,
     use_own_python,
 )
+from seamark.spark.triggers import check_trigger
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class QueryStarter:
         self._name = name or declared.identity.name
         self._settings = settings or {}
         self._refuse_a_second_run()
+        check_trigger(declared.compiled.df, trigger)
         refuse_endings(spark, declared.compiled.df, trigger)
         self._operators, self._plan_settings = declared.compiled.operators_to_run(
             declared.output_mode
