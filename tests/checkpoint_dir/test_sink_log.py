@@ -81,6 +81,7 @@ def test_what_a_compaction_has_swallowed_is_refused_with_what_can_be_done() -> N
         rewound(CLEANED.keys(), reader_of(CLEANED), 4)
     assert told.value.hint is not None
     assert "batch 5 to 7;" in told.value.hint
+    assert "--new-file-sink OUT" in told.value.hint
     assert rewound(CLEANED.keys(), reader_of(CLEANED), 5).remove == ("7", "6")
 
 
@@ -203,8 +204,9 @@ def test_an_empty_batch_is_refused_where_it_is_not_the_next_one_or_spark_could_n
     with pytest.raises(RefusedError, match="another entry of batch 13 already: 13"):
         with_empty_batch(log.keys(), reader_of(log), 13)
     del log["12"]
-    with pytest.raises(RefusedError, match="entry 12 of the sink's log is gone"):
+    with pytest.raises(RefusedError, match="entry 12 of the sink's log is gone") as told:
         with_empty_batch(log.keys(), reader_of(log), 14)
+    assert "--to-batch 13 --new-file-sink OUT" in str(told.value.hint)
     log = log_of(15, 10)
     with pytest.raises(RefusedError, match="with an interval of 4"):
         with_empty_batch(log.keys(), reader_of(log), 15, 4)

@@ -115,7 +115,8 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
             f"an earlier change to {begun} partitions was interrupted, and has to be finished "
             "before another",
             where=url,
-            hint=f"Finish it: seamark spark repartition {shlex.quote(url)} {begun} --yes",
+            hint=f"Finish it: seamark spark repartition {shlex.quote(url)} {begun} --yes, and "
+            "--file-sink OUT or --no-file-sink as before",
         )
     alone = {each.number: each for each in operators if has_one_partition(tree, each)}
     if alone and is_rocksdb(entry.conf):

@@ -124,8 +124,9 @@ def with_empty_batch(
     if missing is not None:
         raise RefusedError(
             f"entry {missing} of the sink's log is gone",
-            hint="Spark wants it when it compacts the log, and ends the query: "
-            "BATCH_METADATA_NOT_FOUND.",
+            hint="Spark wants it when it compacts the log, and ends the query "
+            "(BATCH_METADATA_NOT_FOUND). Let the query go on in a new folder first: seamark spark "
+            f"rollback PATH --to-batch {batch - 1} --new-file-sink OUT --yes",
         )
     is_compacted = _is_compaction(before.compacted, batch, setting)
     lines = _lines_at(before, read, batch - 1) if is_compacted else []
