@@ -28,6 +28,7 @@ _NO_NAMES = {
     "'|'.join(readers)",
     "after",
     "barrier.to_batch",
+    "batch - 1",
     "begun",
     "both",
     "candidates[0].operator.number",

@@ -4,8 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seamark.checkpoint_dir.file_logs.compactions import is_accepted, parse_names, text_of
-from seamark.checkpoint_dir.file_logs.sink_log import SinkRewind, rewound
+from seamark.checkpoint_dir.file_logs.compactions import (
+    is_accepted,
+    parse_names,
+    restart_interval,
+    text_of,
+)
+from seamark.checkpoint_dir.file_logs.sink_log import (
+    SinkRewind,
+    begun_after,
+    rewound,
+    with_empty_batch,
+)
 from seamark.errors import DamageError, RefusedError
 from tests.checkpoint_dir.support.samples import log_sample, reader_of
 
@@ -71,6 +81,7 @@ def test_what_a_compaction_has_swallowed_is_refused_with_what_can_be_done() -> N
         rewound(CLEANED.keys(), reader_of(CLEANED), 4)
     assert told.value.hint is not None
     assert "batch 5 to 7;" in told.value.hint
+    assert "--new-file-sink OUT" in told.value.hint
     assert rewound(CLEANED.keys(), reader_of(CLEANED), 5).remove == ("7", "6")
 
 
@@ -137,3 +148,101 @@ def test_a_forgotten_setting_does_not_make_the_log_that_is_left_unreadable() -> 
     rewind = rewound(log.keys(), reader_of(log), 45)
     assert list(rewind.write) == ["39.compact"]
     assert "39" in rewind.remove
+
+
+@given(
+    count=st.integers(1, 90),
+    interval=st.sampled_from([1, 2, 3, 7, 10, 30]),
+    cleaned=st.integers(0, 90),
+)
+def test_an_empty_batch_is_an_entry_that_a_restart_finds_and_a_way_back_takes_out(
+    count: int, interval: int, cleaned: int
+) -> None:
+    log = log_of(count, interval)
+    newest = max(parse_names(log).compacted, default=-1)
+    below = (min(cleaned, newest + 1) // interval) * interval - 1
+    log = {name: text for name, text in log.items() if int(name.partition(".")[0]) >= below}
+    change = with_empty_batch(log.keys(), reader_of(log), count, interval)
+    left = done(log, change)
+    assert parse_names(left).newest == count
+    assert listed(left) == listed(log)
+    assert is_accepted(parse_names(left).compacted, count, interval)
+    again = with_empty_batch(left.keys(), reader_of(left), count, interval)
+    assert (again.write, again.remove) == ({}, ())
+    back = rewound(left.keys(), reader_of(left), count - 1)
+    assert set(back.remove) >= set(change.write)
+    assert back.unlisted == ()
+    assert listed(done(left, back)) == listed(log)
+
+
+@pytest.mark.parametrize(
+    ("count", "interval", "name"),
+    [
+        (5, 10, "5"),
+        (9, 10, "9.compact"),
+        (19, 10, "19.compact"),
+        (25, 3, "25"),
+        (26, 3, "26.compact"),
+        (5, 3, "5.compact"),  # one compaction, at 2, tells as much as two
+        (39, 30, "39.compact"),  # right for both: 30 as before, and 10 as without a setting
+        (45, 30, "45"),
+        (59, 30, "59.compact"),
+    ],
+)
+def test_without_a_setting_the_log_tells_whether_a_batch_is_compacted(
+    count: int, interval: int, name: str
+) -> None:
+    log = log_of(count, interval)
+    assert list(with_empty_batch(log.keys(), reader_of(log), count).write) == [name]
+
+
+def test_an_empty_batch_is_refused_where_it_is_not_the_next_one_or_spark_could_not_go_on() -> None:
+    log = log_of(14, 10)
+    for batch in (12, 15, 0):
+        with pytest.raises(RefusedError, match="ends at batch 13"):
+            with_empty_batch(log.keys(), reader_of(log), batch)
+    with pytest.raises(RefusedError, match="another entry of batch 13 already: 13"):
+        with_empty_batch(log.keys(), reader_of(log), 13)
+    del log["12"]
+    with pytest.raises(RefusedError, match="entry 12 of the sink's log is gone") as told:
+        with_empty_batch(log.keys(), reader_of(log), 14)
+    assert "--to-batch 13 --new-file-sink OUT" in str(told.value.hint)
+    log = log_of(15, 10)
+    with pytest.raises(RefusedError, match="with an interval of 4"):
+        with_empty_batch(log.keys(), reader_of(log), 15, 4)
+
+
+@pytest.mark.parametrize("torn", ["", "v1\n\n", "v1\n{", "v2", 'v1\n{"path":"file:///x"}'])
+def test_a_torn_entry_is_not_compacted(torn: str) -> None:
+    log = log_of(8, 3) | {"7": torn}
+    with pytest.raises(DamageError):
+        with_empty_batch(log.keys(), reader_of(log), 8)
+
+
+@given(last=st.integers(2, 300), setting=st.integers(1, 100), batches=st.integers(1, 40))
+def test_a_new_folder_has_what_spark_asks_for_with_every_setting(
+    last: int, setting: int, batches: int
+) -> None:
+    log = dict(begun_after([], reader_of({}), last).write)
+    assert is_accepted(parse_names(log).compacted, last, setting)
+    interval = restart_interval(parse_names(log).compacted, setting)
+    for batch in range(last + 1, last + 1 + batches):
+        if (batch + 1) % interval == 0:
+            for at in range(max(batch - interval, 0), batch):
+                assert (f"{at}.compact" if (at + 1) % interval == 0 else str(at)) in log
+            log[f"{batch}.compact"] = ""
+        else:
+            log[str(batch)] = ""
+
+
+@given(last=st.integers(0, 60), written=st.integers(0, 12))
+def test_a_new_folder_is_finished_where_an_earlier_run_ended(last: int, written: int) -> None:
+    whole = dict(begun_after([], reader_of({}), last).write)
+    part = dict(list(whole.items())[:written])
+    assert part | dict(begun_after(part.keys(), reader_of(part), last).write) == whole
+    with pytest.raises(RefusedError, match="not new"):
+        begun_after(["1000"], reader_of({"1000": "v1"}), last)
+    if part:
+        used = part | {min(part): f"v1\n{line(0)}"}
+        with pytest.raises(RefusedError, match=f"not new.*entry {min(part)}"):
+            begun_after(used.keys(), reader_of(used), last)

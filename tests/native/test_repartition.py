@@ -147,7 +147,7 @@ def test_an_interrupted_change_can_only_be_finished(tmp_path: Path) -> None:
     make(tmp_path).write("offsets/1", entry(5))
     with pytest.raises(RefusedError, match="interrupted") as told:
         plan_repartition(tree_of(tmp_path), 7)
-    assert "repartition" in str(told.value)
+    assert "5 --yes, and --file-sink OUT or --no-file-sink" in str(told.value)
     assert plan_repartition(tree_of(tmp_path), 5).was_begun
 
 

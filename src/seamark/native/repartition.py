@@ -5,7 +5,11 @@ the state of the last batch again as one more batch, which reads nothing: RocksD
 HDFS-backed state the same batch is written here. Either way the rows of the new batch are held
 against those of the last one. What cannot be done is refused before anything is touched.
 
-Tests: ``tests/native/test_repartition.py``.
+The log of a file sink gets an entry of the new batch, which adds nothing. It is written between the
+new batch's plan and its commit: from the one to the other Spark refuses to start the query, so it
+never runs beside a log that is one batch before it or after it.
+
+Tests: ``tests/native/test_repartition.py``, ``tests/native/test_file_sinks_on_spark.py``.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from seamark.checkpoint_dir.state_files import closure
 from seamark.checkpoint_dir.state_references import SNAPSHOT_REPAIR, require_version_inside
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.native.repartition_rules import OLDEST, codec_of, impossible, is_rocksdb
+from seamark.native.rewind.rewind import SinkPlan
 from seamark.native.state_choice import FORMAT_VERSION, format_version, offsets_of
 from seamark.native.state_rewrite import RowsDigest, StoreRows
 from seamark.spark.batch_log import (
@@ -110,7 +115,8 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
             f"an earlier change to {begun} partitions was interrupted, and has to be finished "
             "before another",
             where=url,
-            hint=f"Finish it: seamark spark repartition {shlex.quote(url)} {begun} --yes",
+            hint=f"Finish it: seamark spark repartition {shlex.quote(url)} {begun} --yes, and "
+            "--file-sink OUT or --no-file-sink as before",
         )
     alone = {each.number: each for each in operators if has_one_partition(tree, each)}
     if alone and is_rocksdb(entry.conf):
@@ -133,11 +139,18 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
     )
 
 
-def repartition(spark: SparkSession, directory: Directory, plan: Repartition, undo: str) -> int:
+def repartition(
+    spark: SparkSession,
+    directory: Directory,
+    plan: Repartition,
+    undo: str,
+    sink: SinkPlan | None = None,
+) -> int:
     """Do it and verify the result; how many state stores the new batch has.
 
-    ``undo`` is shown to a user who is left with half of it. The settings of ``spark`` stay as they
-    are. :class:`DamageError` when the new batch is not whole or has other rows.
+    ``undo`` is shown to a user who is left with half of it. ``sink`` is what the log of the query's
+    file sink lacks of the new batch. The settings of ``spark`` stay as they are.
+    :class:`DamageError` when the new batch is not whole or has other rows.
     """
     require_runner(spark_version(spark))
     tree = Tree.of(directory)
@@ -152,9 +165,11 @@ def repartition(spark: SparkSession, directory: Directory, plan: Repartition, un
     try:
         if plan.is_rocksdb:
             before = _digests(session, directory.uri, plan, plan.batch)
+            if sink is not None:
+                _begin(directory, plan, sink)  # the runner finishes it
             session._streamingCheckpointManager.repartition(directory.uri, plan.wanted)
         else:
-            before = _write_batch(session, directory, plan)
+            before = _write_batch(session, directory, plan, sink)
         stores = _verified(Tree.of(directory), plan, undo)
         after = _digests(session, directory.uri, plan, plan.new_batch)
     except Exception as error:
@@ -177,12 +192,21 @@ def _digests(session: SparkSession, uri: str, plan: Repartition, batch: int) -> 
     return digests
 
 
-def _write_batch(session: SparkSession, directory: Directory, plan: Repartition) -> Digests:
-    """Write the new batch of HDFS-backed state in the order of Spark's own runner."""
+def _begin(directory: Directory, plan: Repartition, sink: SinkPlan | None) -> None:
+    """From here on Spark refuses to start the query until the commit of the new batch is there."""
     entry = offsets_of(Tree.of(directory), plan.batch)
-    commit = directory.read(f"commits/{plan.batch}")
-    # from here on Spark refuses to start the query until the commit is there
     directory.write(f"offsets/{plan.new_batch}", with_partitions(entry.text, plan.wanted).encode())
+    if sink is not None:
+        for name, text in sink.rewind.write.items():
+            sink.log.write(name, text.encode())
+
+
+def _write_batch(
+    session: SparkSession, directory: Directory, plan: Repartition, sink: SinkPlan | None
+) -> Digests:
+    """Write the new batch of HDFS-backed state in the order of Spark's own runner."""
+    commit = directory.read(f"commits/{plan.batch}")
+    _begin(directory, plan, sink)
     written = {
         (operator.number, store): StoreRows(
             session, directory.uri, plan.batch, operator, store, raw=False

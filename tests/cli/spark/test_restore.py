@@ -65,7 +65,8 @@ def test_nothing_is_restored_before_it_is_said_what_becomes_of_the_sink(
     cli: Cli, tmp_path: Path, restore: tuple[object, ...]
 ) -> None:
     told = cli.document(*restore, code=6)
-    for way in ("--query-id new", "--query-id keep", "--file-sink OUT", "--table PATH"):
+    ways = ("--query-id new", "--query-id keep", "--file-sink OUT", "--new-file-sink OUT")
+    for way in (*ways, "--table PATH"):
         assert way in told["error"]["hint"]
     assert not (tmp_path / "new").exists()
 
@@ -97,6 +98,16 @@ def test_the_log_of_a_file_sink_goes_back_with_the_directory(
     assert names.isdisjoint({"4", "5", "6"})
     moved = {path.name for path in (Path(told["aside"]) / "_spark_metadata").iterdir()}
     assert moved == {"4", "5", "6"}
+    assert id_in(tmp_path / "new") == QUERY
+
+
+def test_a_new_folder_of_a_file_sink_gets_a_log_that_ends_with_the_batch(
+    cli: Cli, tmp_path: Path, restore: tuple[object, ...]
+) -> None:
+    told = cli.document(*restore, "--new-file-sink", tmp_path / "later")
+    assert (told["query_id"], told["aside"]) == ("keep", None)
+    log = {each.name: each.read_text() for each in (tmp_path / "later/_spark_metadata").iterdir()}
+    assert log == {"2.compact": "v1", "3": "v1"}
     assert id_in(tmp_path / "new") == QUERY
 
 

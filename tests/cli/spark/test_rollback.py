@@ -165,6 +165,42 @@ def test_the_log_of_a_file_sink_goes_back_too(cli: Cli, checkpoint: Path) -> Non
     assert "_spark_metadata/6" in LocalDirectory(told["aside"]).listing()
 
 
+def test_a_new_folder_of_a_file_sink_gets_a_log_and_the_old_one_stays(
+    cli: Cli, checkpoint: Path
+) -> None:
+    out, new = checkpoint.parent / "out", checkpoint.parent / "new"
+    before = contents(make_sink(out))
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--new-file-sink")
+    assert cli(*args, new, "--file-sink", out) == 2
+    assert "is not new" in cli.document(*args, out, code=6)["error"]["what"]
+    assert not cli.document(*args, new)["done"]
+    assert not new.exists()
+    told = cli.document(*args, new, "--yes")
+    assert (told["query_id"], told["unlisted"]) == ("keep", [])
+    assert contents(LocalDirectory(new)) == {
+        "_spark_metadata/2.compact": b"v1",
+        "_spark_metadata/3": b"v1",
+    }
+    assert contents(LocalDirectory(out / "_spark_metadata")) == before
+    assert not cli.document(*args, new, "--yes")["needed"]
+
+
+def test_a_new_folder_of_a_file_sink_can_be_on_s3(
+    cli: Cli, checkpoint: Path, s3: ObjectServer
+) -> None:
+    url = s3.new_url("jobs/checkpoint")
+    remote = ObjectDirectory(url, s3.storage_options)
+    for path, data in contents(LocalDirectory(checkpoint)).items():
+        remote.write(path, data)
+    remote.close()
+    new = s3.new_url("jobs/new")
+    args = ("spark", "rollback", url, "--to-batch", TARGET, "--new-file-sink", new, "--yes")
+    assert cli(*args, *options_of(s3)) == 0
+    log = ObjectDirectory(f"{new}/_spark_metadata", s3.storage_options)
+    assert contents(log) == {"2.compact": b"v1", "3": b"v1"}
+    log.close()
+
+
 def test_a_folder_without_the_log_of_a_sink_is_refused(cli: Cli, checkpoint: Path) -> None:
     args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--file-sink")
     told = cli.document(*args, checkpoint.parent, code=6)

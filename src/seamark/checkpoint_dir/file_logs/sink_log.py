@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -22,11 +23,17 @@ from seamark.checkpoint_dir.file_logs.compactions import (
     first_missing,
     is_accepted,
     known_interval,
+    laid_out,
     lines_of,
     parse_names,
+    pinned_interval,
     text_of,
 )
 from seamark.errors import DamageError, RefusedError
+
+_NEW_FOLDER: Final = (
+    "let the query write to a new folder, which you give with --new-file-sink OUT instead"
+)
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,89 @@ def rewound(names: Collection[str], read: Callable[[str], str], to_batch: int) -
     )
 
 
+def with_empty_batch(
+    names: Collection[str], read: Callable[[str], str], batch: int, setting: int | None = None
+) -> SinkRewind:
+    """How to make a log that ends before ``batch`` end with it, as if it had added no file.
+
+    ``setting`` is the interval that the query's session asks for, which counts for as long as the
+    log does not tell one. Nothing is left to write when the entry is there.
+    :class:`RefusedError` when the log does not end there, or Spark could not read it;
+    :class:`DamageError` when an entry cannot be read. What ``read`` raises passes through.
+    """
+    log = parse_names(names)
+    before = LogNames(
+        tuple(at for at in log.plain if at < batch), tuple(at for at in log.compacted if at < batch)
+    )
+    if log.newest > batch or before.newest != batch - 1:
+        raise RefusedError(
+            f"the sink's log ends at batch {log.newest}, and batch {batch} is the new one",
+            hint="Is this the folder that the query writes to? Its log has to end with the batch "
+            "before the new one.",
+        )
+    base = before.compacted[-1] if before.compacted else -1
+    missing = first_missing(before.plain, base + 1, batch - 1)
+    if missing is not None:
+        raise RefusedError(
+            f"entry {missing} of the sink's log is gone",
+            hint="Spark wants it when it compacts the log, and ends the query "
+            "(BATCH_METADATA_NOT_FOUND). Let the query go on in a new folder first: seamark spark "
+            f"rollback PATH --to-batch {batch - 1} --new-file-sink OUT --yes",
+        )
+    is_compacted = _is_compaction(before.compacted, batch, setting)
+    lines = _lines_at(before, read, batch - 1) if is_compacted else []
+    for line in lines:
+        _path(line)
+    entry = {entry_name(batch, is_compacted): text_of(lines)}
+    there = {name: read(name) for name in names if entry_number(name) == batch}
+    if there and there != entry:
+        raise RefusedError(
+            f"the sink's log has another entry of batch {batch} already: {min(there)}",
+            hint="Is this the folder that the query writes to? If a command was interrupted that "
+            "had another --compact-interval, repeat it with that one.",
+        )
+    keep = tuple(name for name in names if entry_number(name) is not None)
+    return SinkRewind(batch, keep, (), {} if there else entry, ())
+
+
+def _is_compaction(compacted: tuple[int, ...], batch: int, setting: int | None) -> bool:
+    """Whether a restart asks for a compaction at the batch that comes next in a log."""
+    settings = [setting or DEFAULT_INTERVAL]
+    if setting is None and len(compacted) == 1:
+        settings.append(compacted[0] + 1)  # what the log was begun with
+    for needed in (settings, settings[-1:]):
+        for more in ((), (batch,)):
+            if all(is_accepted((*compacted, *more), batch, each) for each in needed):
+                return bool(more)
+    raise RefusedError(
+        f"Spark would not find every entry of the sink's log with an interval of {settings[-1]}",
+        hint="Give the query's spark.sql.streaming.fileSink.log.compactInterval with "
+        "--compact-interval.",
+    )
+
+
+def begun_after(names: Collection[str], read: Callable[[str], str], batch: int) -> SinkRewind:
+    """The log of a new folder that a query continues in after ``batch``: empty entries up to it.
+
+    Without them Spark ends the query at the next compaction, or cannot read the folder.
+    ``names`` are what is there; :class:`RefusedError` when it is the log of something else.
+    """
+    layout = laid_out(batch, pinned_interval(batch))
+    entries = {
+        **{entry_name(at, True): text_of([]) for at in layout.compacted},
+        **{entry_name(at, False): text_of([]) for at in layout.plain},
+    }
+    ours = {name for name in names if entry_number(name) is not None}
+    other = [name for name in ours if name not in entries or read(name) != entries[name]]
+    if other:
+        raise RefusedError(
+            f"the folder is not new: it has the log of a file sink, with entry {min(other)}",
+            hint="Give another folder, or --file-sink for the one that the query writes to.",
+        )
+    write = {name: text for name, text in entries.items() if name not in ours}
+    return SinkRewind(batch, tuple(ours), (), write, ())
+
+
 def _asked_for(
     kept: LogNames, read: Callable[[str], str], last: int, interval: int | None
 ) -> dict[str, str]:
@@ -138,6 +228,5 @@ def _possible(log: LogNames) -> str:
             reached = at
             ends.append(at)
     if not ends:
-        return "It cannot go back at all: let the query write to a new folder."
-    batches = ranges_text(ends)
-    return f"It can still go back to batch {batches}; or let the query write to a new folder."
+        return f"It cannot go back at all: {_NEW_FOLDER}."
+    return f"It can still go back to batch {ranges_text(ends)}; or {_NEW_FOLDER}."

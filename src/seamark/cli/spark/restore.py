@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import Final, NamedTuple
 
 import click
@@ -15,8 +15,8 @@ from seamark.cli.output import Document, print_answer, print_hint, print_long, p
 from seamark.cli.spark.arguments import (
     moved_files_suffix,
     opened_directory,
-    opened_sink_log,
     own_class_option,
+    rewound_sink_log,
     sink_decision_needed,
     sink_options,
 )
@@ -54,6 +54,7 @@ def command(
     checkpoint: str,
     path: str,
     file_sink: str | None,
+    new_file_sink: str | None,
     query_id: str | None,
     table: str | None,
     move_input: tuple[str, ...],
@@ -68,9 +69,11 @@ def command(
 
     A sink may have seen later batches than the checkpoint. They run again, with other rows in each
     of them, and some sinks drop batches whose numbers they know. So say what the sink is:
-    --query-id, --file-sink, or --table to look it up.
+    --query-id, --file-sink, --new-file-sink, or --table to look it up.
     """
-    asked = _Asked(_pairs(move_input), file_sink, query_id, table, without_plan, own_classes)
+    asked = _Asked(
+        _pairs(move_input), file_sink, new_file_sink, query_id, table, without_plan, own_classes
+    )
     with opened_store(store) as source, opened_directory(path) as target:
         require_empty(target)
         document, table_state = use_named(
@@ -84,6 +87,7 @@ class _Asked(NamedTuple):
 
     moved: dict[str, str]
     file_sink: str | None
+    new_file_sink: str | None
     query_id: str | None
     table: str | None
     without_plan: bool
@@ -94,14 +98,14 @@ def _restored(
     source: CheckpointStore, manifest: CheckpointManifest, target: Directory, asked: _Asked
 ) -> tuple[Document, TableAt | None]:
     """Write the directory; :class:`CheckpointNotFoundError` when a prune overtakes it."""
-    batch, file_sink = manifest.batch, asked.file_sink
+    batch = manifest.batch
     table = _looked_up(asked.table, manifest) if asked.table is not None else None
     query_id = asked.query_id
-    if query_id is None and file_sink is not None:
+    if query_id is None and (asked.file_sink or asked.new_file_sink) is not None:
         query_id = "keep"
     decided = _decided(query_id, table, batch, target.url)
     wishes = RestoreOptions(decided == "new", asked.moved, asked.without_plan, asked.own_classes)
-    with opened_sink_log(file_sink, batch) if file_sink else nullcontext() as log:
+    with rewound_sink_log(asked.file_sink, asked.new_file_sink, batch) as log:
         rewind = _SinkRewind(log, target) if log is not None else None
         try:
             with progress_bar("restoring", None, of_bytes=True) as advance:
@@ -125,7 +129,8 @@ def _restored(
         "bytes": done.size,
         "replays": done.replays,
         "query_id": decided,
-        "file_sink": file_sink,
+        "file_sink": asked.file_sink,
+        "new_file_sink": asked.new_file_sink,
         "aside": rewind.aside if rewind is not None else None,
         "table": table
         and {
@@ -180,7 +185,7 @@ class _SinkRewind:
         if not self._log.moves and not self._log.rewind.write:
             return
         with closing(self._target.sibling(moved_files_suffix())) as aside:
-            self.aside = aside.url
+            self.aside = aside.url if self._log.moves else None
             rewind_sink(self._log, aside)
 
 

@@ -18,8 +18,8 @@ from seamark.cli.spark.arguments import (
     DECISION,
     moved_files_suffix,
     opened_directory,
-    opened_sink_log,
     own_class_option,
+    rewound_sink_log,
     sink_decision_needed,
     sink_options,
 )
@@ -61,6 +61,7 @@ def command(
     path: str,
     to_batch: int,
     file_sink: str | None,
+    new_file_sink: str | None,
     query_id: str | None,
     store: str | None,
     own_classes: tuple[str, ...],
@@ -77,14 +78,12 @@ def command(
     with ExitStack() as stack:
         directory = stack.enter_context(opened_directory(path))
         tree = Tree.of(directory)
-        sink = None
-        if file_sink is not None:
-            sink = stack.enter_context(opened_sink_log(file_sink, to_batch))
+        sink = stack.enter_context(rewound_sink_log(file_sink, new_file_sink, to_batch))
         safety = _safety_store(stack, path, tree, store, create=yes)
         metadata = new_metadata() if query_id == "new" else None
         target = RewindRequest(to_batch, metadata, sink, own_classes)
         plan = stack.enter_context(planned_rewind(tree, target, safety))
-        document = _document(plan, directory.url, query_id, file_sink)
+        document = _document(plan, directory.url, query_id, file_sink, new_file_sink)
         document["store"] = safety.url if safety is not None else None
         if plan.is_needed and yes:
             if document["decision"]:
@@ -155,10 +154,17 @@ def _safety_store(
     )
 
 
-def _document(plan: RewindPlan, path: str, query_id: str | None, file_sink: str | None) -> Document:
+def _document(
+    plan: RewindPlan,
+    path: str,
+    query_id: str | None,
+    file_sink: str | None,
+    new_file_sink: str | None,
+) -> Document:
     sink = plan.sink
     moved = [*plan.moves, *plan.spare, *(sink.moves if sink is not None else ())]
-    decided = query_id is not None or file_sink is not None
+    if query_id is None and sink is not None:
+        query_id = "keep"
     return {
         "path": path,
         "needed": plan.is_needed,
@@ -172,10 +178,11 @@ def _document(plan: RewindPlan, path: str, query_id: str | None, file_sink: str 
             *plan.writes,
             *(f"_spark_metadata/{n}" for n in (sink.rewind.write if sink else ())),
         ],
-        "query_id": query_id or ("keep" if file_sink is not None else None),
+        "query_id": query_id,
         "file_sink": file_sink,
+        "new_file_sink": new_file_sink,
         "unlisted": list(sink.rewind.unlisted) if sink is not None else [],
-        "decision": None if decided or not plan.is_needed else DECISION,
+        "decision": DECISION if query_id is None and plan.is_needed else None,
         "snapshot": None,
         "snapshot_problem": None,
         "store": None,
