@@ -12,6 +12,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import types as t
 
 from seamark.errors import DamageError, RefusedError
+from seamark.sinks.delta import merging
 from seamark.sinks.delta import sink as sink_module
 from seamark.sinks.delta.entries import add_files
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
@@ -74,6 +75,43 @@ def test_a_later_row_takes_the_place_of_an_earlier_one_or_takes_it_away(
     assert not [*(tmp_path / "rows" / "_seamark").rglob("*.parquet")], "changes do not stay"
     assert sink.unpublish_after(2) == [3]
     assert by_key(tmp_path / "rows") == [kept(row) for row in first]
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_an_epoch_that_deletes_only_keys_that_are_not_there_is_shown(
+    tmp_path: Path, partition_by: Any
+) -> None:
+    table = tmp_path / "rows"
+    sink = upserting(table, partition_by=partition_by)
+    run(sink, 1, [change("never", 1, [0], True)])
+    run(sink, 2, [change("a", 1, [1]), change("b", 1, [2])])
+    run(sink, 3, [change("a", 2, None, True)])
+    run(sink, 4, [change("a", 1, None, True)])
+    run(sink, 5, [change("a", 1, None, True)])
+    assert by_key(table) == [kept(change("b", 1, [2]))]
+    for number in range(1, 6):
+        assert sink.committed("t1", number) is not None
+
+
+def test_an_epoch_that_would_delete_nothing_deletes_what_others_add_just_before_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "rows"
+    sink = upserting(table)
+    run(sink, 1, [change("a", 1, [1])])
+
+    def late(*arguments: Any) -> None:
+        monkeypatch.setattr(merging, "add_files", add_files)
+        write_deltalake(table, arrow_rows(table, [kept(change("b", 1, [2]))]), mode="append")
+        add_files(*arguments)
+
+    monkeypatch.setattr(merging, "add_files", late)
+    run(sink, 2, [change("b", 1, None, True)])
+    assert by_key(table) == [kept(change("a", 1, [1]))]
+
+
+def arrow_rows(table: Path, rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=DeltaTable(table).to_pyarrow_table().schema)
 
 
 def test_rows_that_contradict_each_other_are_refused_before_the_decision(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, RefusedError
 from seamark.sinks.delta.actions import StagedFile
+from seamark.sinks.delta.entries import add_files
 from seamark.sinks.delta.place import hooks_after
 from seamark.sinks.delta.target import no_value
 from seamark.sinks.partition_texts import NULL_FOLDER, reserved_text
@@ -131,7 +132,8 @@ def merge(
     delete_where: str | None,
     properties: CommitProperties,
 ) -> None:
-    """Merge the changes in one entry of the log."""
+    """Merge the changes in one entry of the log, also when they change nothing."""
+    before = table.version()
     predicate = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys)
     merger = table.merge(
         _one_for_each_key(changes, keys),
@@ -139,7 +141,7 @@ def merge(
         source_alias="s",
         target_alias="t",
         commit_properties=properties,
-        post_commithook_properties=hooks_after(table.version()),
+        post_commithook_properties=hooks_after(before),
     )
     values = {_quoted(name): f"s.{_quoted(name)}" for name in columns}
     stays = None
@@ -148,6 +150,9 @@ def merge(
         merger = merger.when_matched_delete(goes)
         stays = f"NOT {goes}"
     merger.when_matched_update(values).when_not_matched_insert(values, stays).execute()
+    if table.version() == before:  # deltalake has written no entry, since no row changes
+        properties.max_commit_retries = 0  # others may add rows with these keys meanwhile
+        add_files(table, (), "append", properties)
 
 
 def _one_for_each_key(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
