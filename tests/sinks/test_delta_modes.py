@@ -130,6 +130,25 @@ def test_rows_that_contradict_each_other_are_refused_before_the_decision(tmp_pat
     assert rows_in(tmp_path / "rows") == []
 
 
+def test_both_zeros_are_one_key(tmp_path: Path) -> None:
+    columns = [t.StructField("k", t.DoubleType()), t.StructField("f", t.FloatType())]
+    kind = t.StructType([*columns, t.StructField("v", t.LongType())])
+    sink = HandWrittenDelta(tmp_path / "rows", mode="upsert", keys=["k", "f"])
+    sink.open(PIPELINE, SINK, kind)
+
+    def stage(number: int, *rows: dict[str, Any]) -> None:
+        sink.stage(arrow_frame(kind, list(rows)), epoch(number), f"a{number}")
+
+    for other in ((-0.0, 0.0), (0.0, -0.0)):
+        stage(1, {"k": 0.0, "f": 0.0, "v": 1}, dict(zip("kf", other, strict=True), v=2))
+        with pytest.raises(RefusedError, match="different rows for the key k="):
+            sink.prepare()
+    for number, zero in enumerate((0.0, -0.0, 0.0), start=1):
+        stage(number, {"k": zero, "f": -zero, "v": number}, {"k": 1.0, "f": zero, "v": 9})
+        sink.commit(sink.prepare())
+    assert sorted(row["v"] for row in rows_in(tmp_path / "rows")) == [3, 9]
+
+
 def test_a_value_that_the_table_demands_is_demanded_of_rows_that_stay(tmp_path: Path) -> None:
     fields = [t.StructField(f.name, f.dataType, f.name != "value") for f in CHANGES.fields[:4]]
     table = tmp_path / "rows"

@@ -163,10 +163,18 @@ def _one_for_each_key(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _numbered(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The keys of each row, and its number."""
+    """The keys of each row, and its number; ``-0.0`` is ``0.0``, as it is to a merge."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return changes.select(keys).append_column(_AT, pa.array(range(changes.num_rows)))
+    columns = [
+        pc.add(changes[key], pa.scalar(0.0, changes[key].type))
+        if pa.types.is_floating(changes[key].type)
+        else changes[key]
+        for key in keys
+    ]
+    numbers = pa.array(range(changes.num_rows))
+    return pa.table([*columns, numbers], names=[*keys, _AT])
 
 
 def _quoted(name: str) -> str:
