@@ -47,8 +47,13 @@ def upserting(table: Path, **options: Any) -> HandWrittenDelta:
     return sink
 
 
-def run(sink: HandWrittenDelta, number: int, rows: list[dict[str, Any]]) -> None:
-    sink.stage(arrow_frame(CHANGES, rows), epoch(number), f"a{number}")
+def run(
+    sink: HandWrittenDelta,
+    number: int,
+    rows: list[dict[str, Any]],
+    columns: t.StructType = CHANGES,
+) -> None:
+    sink.stage(arrow_frame(columns, rows), epoch(number), f"a{number}")
     sink.commit(sink.prepare())
 
 
@@ -147,6 +152,29 @@ def test_both_zeros_are_one_key(tmp_path: Path) -> None:
         stage(number, {"k": zero, "f": -zero, "v": number}, {"k": 1.0, "f": zero, "v": 9})
         sink.commit(sink.prepare())
     assert sorted(row["v"] for row in rows_in(tmp_path / "rows")) == [3, 9]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "too_long"),
+    [
+        (t.StringType(), "k" * 253, "k" * 254),
+        (t.StringType(), "ก" * 28, "ก" * 29),
+        (t.DoubleType(), 1e252, 1e254),
+        (t.DoubleType(), -1e-200, 1e-300),
+    ],
+)
+def test_a_partition_that_no_folder_can_have_the_name_of_is_refused_before_the_decision(
+    tmp_path: Path, kind: t.DataType, fits: Any, too_long: Any
+) -> None:
+    columns = t.StructType([t.StructField("n", t.LongType()), t.StructField("p", kind)])
+    sink = HandWrittenDelta(tmp_path / "rows", mode="upsert", keys="n", partition_by="p")
+    sink.open(PIPELINE, SINK, columns)
+    run(sink, 1, [{"n": 1, "p": fits}, {"n": 2, "p": None}], columns)
+    run(sink, 2, [{"n": 1, "p": fits}], columns)
+    sink.stage(arrow_frame(columns, [{"n": 3, "p": too_long}]), epoch(3), "a3")
+    with pytest.raises(RefusedError, match="'p' that is too long for the name of a folder"):
+        sink.prepare()
+    assert numbers_in(tmp_path / "rows") == [1, 2]
 
 
 def test_a_value_that_the_table_demands_is_demanded_of_rows_that_stay(tmp_path: Path) -> None:
