@@ -12,6 +12,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import types as t
 
 from seamark.errors import DamageError, RefusedError
+from seamark.sinks.delta import merging
 from seamark.sinks.delta import sink as sink_module
 from seamark.sinks.delta.entries import add_files
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
@@ -46,8 +47,13 @@ def upserting(table: Path, **options: Any) -> HandWrittenDelta:
     return sink
 
 
-def run(sink: HandWrittenDelta, number: int, rows: list[dict[str, Any]]) -> None:
-    sink.stage(arrow_frame(CHANGES, rows), epoch(number), f"a{number}")
+def run(
+    sink: HandWrittenDelta,
+    number: int,
+    rows: list[dict[str, Any]],
+    columns: t.StructType = CHANGES,
+) -> None:
+    sink.stage(arrow_frame(columns, rows), epoch(number), f"a{number}")
     sink.commit(sink.prepare())
 
 
@@ -76,6 +82,43 @@ def test_a_later_row_takes_the_place_of_an_earlier_one_or_takes_it_away(
     assert by_key(tmp_path / "rows") == [kept(row) for row in first]
 
 
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_an_epoch_that_deletes_only_keys_that_are_not_there_is_shown(
+    tmp_path: Path, partition_by: Any
+) -> None:
+    table = tmp_path / "rows"
+    sink = upserting(table, partition_by=partition_by)
+    run(sink, 1, [change("never", 1, [0], True)])
+    run(sink, 2, [change("a", 1, [1]), change("b", 1, [2])])
+    run(sink, 3, [change("a", 2, None, True)])
+    run(sink, 4, [change("a", 1, None, True)])
+    run(sink, 5, [change("a", 1, None, True)])
+    assert by_key(table) == [kept(change("b", 1, [2]))]
+    for number in range(1, 6):
+        assert sink.committed("t1", number) is not None
+
+
+def test_an_epoch_that_would_delete_nothing_deletes_what_others_add_just_before_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "rows"
+    sink = upserting(table)
+    run(sink, 1, [change("a", 1, [1])])
+
+    def late(*arguments: Any) -> None:
+        monkeypatch.setattr(merging, "add_files", add_files)
+        write_deltalake(table, arrow_rows(table, [kept(change("b", 1, [2]))]), mode="append")
+        add_files(*arguments)
+
+    monkeypatch.setattr(merging, "add_files", late)
+    run(sink, 2, [change("b", 1, None, True)])
+    assert by_key(table) == [kept(change("a", 1, [1]))]
+
+
+def arrow_rows(table: Path, rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=DeltaTable(table).to_pyarrow_table().schema)
+
+
 def test_rows_that_contradict_each_other_are_refused_before_the_decision(tmp_path: Path) -> None:
     sink = upserting(tmp_path / "rows")
     for rows, match in [
@@ -90,6 +133,48 @@ def test_rows_that_contradict_each_other_are_refused_before_the_decision(tmp_pat
         with pytest.raises(RefusedError, match=match):
             sink.prepare()
     assert rows_in(tmp_path / "rows") == []
+
+
+def test_both_zeros_are_one_key(tmp_path: Path) -> None:
+    columns = [t.StructField("k", t.DoubleType()), t.StructField("f", t.FloatType())]
+    kind = t.StructType([*columns, t.StructField("v", t.LongType())])
+    sink = HandWrittenDelta(tmp_path / "rows", mode="upsert", keys=["k", "f"])
+    sink.open(PIPELINE, SINK, kind)
+
+    def stage(number: int, *rows: dict[str, Any]) -> None:
+        sink.stage(arrow_frame(kind, list(rows)), epoch(number), f"a{number}")
+
+    for other in ((-0.0, 0.0), (0.0, -0.0)):
+        stage(1, {"k": 0.0, "f": 0.0, "v": 1}, dict(zip("kf", other, strict=True), v=2))
+        with pytest.raises(RefusedError, match="different rows for the key k="):
+            sink.prepare()
+    for number, zero in enumerate((0.0, -0.0, 0.0), start=1):
+        stage(number, {"k": zero, "f": -zero, "v": number}, {"k": 1.0, "f": zero, "v": 9})
+        sink.commit(sink.prepare())
+    assert sorted(row["v"] for row in rows_in(tmp_path / "rows")) == [3, 9]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "too_long"),
+    [
+        (t.StringType(), "k" * 253, "k" * 254),
+        (t.StringType(), "ก" * 28, "ก" * 29),
+        (t.DoubleType(), 1e252, 1e254),
+        (t.DoubleType(), -1e-200, 1e-300),
+    ],
+)
+def test_a_partition_that_no_folder_can_have_the_name_of_is_refused_before_the_decision(
+    tmp_path: Path, kind: t.DataType, fits: Any, too_long: Any
+) -> None:
+    columns = t.StructType([t.StructField("n", t.LongType()), t.StructField("p", kind)])
+    sink = HandWrittenDelta(tmp_path / "rows", mode="upsert", keys="n", partition_by="p")
+    sink.open(PIPELINE, SINK, columns)
+    run(sink, 1, [{"n": 1, "p": fits}, {"n": 2, "p": None}], columns)
+    run(sink, 2, [{"n": 1, "p": fits}], columns)
+    sink.stage(arrow_frame(columns, [{"n": 3, "p": too_long}]), epoch(3), "a3")
+    with pytest.raises(RefusedError, match="'p' that is too long for the name of a folder"):
+        sink.prepare()
+    assert numbers_in(tmp_path / "rows") == [1, 2]
 
 
 def test_a_value_that_the_table_demands_is_demanded_of_rows_that_stay(tmp_path: Path) -> None:

@@ -161,3 +161,39 @@ def test_a_number_that_leaves_its_type_when_it_is_cut_down_is_refused_while_it_i
         written = write_batches(job, [pa.record_batch({"x": pa.array([value], kind)})])
         assert ("truncate[10]" in (written.problem or "")) == is_refused, written.problem
         assert bool(written.files) != is_refused
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "column", "least"),
+    [
+        (pa.int8(), pa.int32(), -(1 << 7)),
+        (pa.int16(), pa.int32(), -(1 << 15)),
+        (pa.int16(), pa.int64(), -(1 << 15)),
+        (pa.int32(), pa.int64(), -(1 << 31)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("transform", [TruncateTransform(10), BucketTransform(16)], ids=str)
+def test_a_number_of_a_narrower_type_is_in_the_partition_that_its_value_belongs_to(
+    tmp_path: Path,
+    transform: Transform[Any, Any],
+    kind: pa.DataType,
+    column: pa.DataType,
+    least: int,
+    *,
+    inside: bool,
+) -> None:
+    def of(number: pa.DataType) -> pa.DataType:
+        return pa.struct([("word", pa.string()), ("v", number)]) if inside else number
+
+    table = iceberg.make_table(tmp_path, pa.schema([("x", of(column))]))
+    with table.update_spec() as update:
+        update.add_field("x.v" if inside else "x", transform, "part")
+    table = iceberg.table_at(tmp_path)
+    writer = FileWriter(table.metadata, Staging.of(table, iceberg.OUTPUT), "a1")
+    for value in (least, 5, None):
+        row = {"word": "a", "v": value} if inside else value
+        (file,) = writer.write(pa.table({"x": pa.array([row], of(kind))}))
+        source = table.schema().find_type("x.v" if inside else "x")
+        assert file.partition[0] == transform.transform(source)(value)

@@ -6,12 +6,16 @@ Tests: ``tests/sinks/test_delta_modes.py``.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Collection, Iterable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, RefusedError
-from seamark.sinks.delta.actions import StagedFile
+from seamark.sinks.delta.actions import StagedFile, partition_text
+from seamark.sinks.delta.entries import add_files
 from seamark.sinks.delta.place import hooks_after
 from seamark.sinks.delta.target import no_value
 from seamark.sinks.partition_texts import NULL_FOLDER, reserved_text
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 _AT: Final = "\x00row"
 """No column of a Delta table has this name."""
+_LONGEST_NAME: Final = 255
+"""Bytes that file systems take for one name."""
 
 
 def read_changes(blobs: Blobs, files: Sequence[StagedFile]) -> pa.Table | None:
@@ -90,11 +96,12 @@ def refuse_empty_texts(
 
 
 def refuse_spoiled_values(
-    changes: pa.Table, partitions: Iterable[str], epoch: int, where: str
+    changes: pa.Table, partitions: Iterable[str], epoch: int, where: str, *, on_disk: bool
 ) -> None:
-    """:class:`RefusedError` for a negative decimal in a partition column.
+    """:class:`RefusedError` for a value of a partition column that ``deltalake`` cannot merge.
 
-    ``deltalake`` writes it as a text that nobody can read, and with it the whole table.
+    It writes a negative decimal as a text that nobody can read, and with it the whole table. On a
+    disk it makes a folder of the value, whose name may be too long.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -108,6 +115,22 @@ def refuse_spoiled_values(
                 where=where,
                 hint="Partition the table by another column, or write with mode='append'.",
             )
+        may_be_long = pa.types.is_string(column.type) or pa.types.is_floating(column.type)
+        for value in pc.unique(column).to_pylist() if on_disk and may_be_long else ():
+            if len(_folder(name, value)) > _LONGEST_NAME:
+                raise RefusedError(
+                    f"epoch {epoch} has a value in the partition column {name!r} that is too long "
+                    f"for the name of a folder: {str(value)[:80]!r}",
+                    where=where,
+                    hint="Partition the table by another column, or write with mode='append'.",
+                )
+
+
+def _folder(name: str, value: Any) -> bytes:
+    """The name of the folder that ``deltalake`` puts a partition into."""
+    is_number = isinstance(value, float) and math.isfinite(value)
+    text = f"{Decimal(repr(value)):f}" if is_number else partition_text(value)
+    return f"{name}=".encode() + quote(text or "", safe="").encode()
 
 
 def check_required(
@@ -131,7 +154,8 @@ def merge(
     delete_where: str | None,
     properties: CommitProperties,
 ) -> None:
-    """Merge the changes in one entry of the log."""
+    """Merge the changes in one entry of the log, also when they change nothing."""
+    before = table.version()
     predicate = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys)
     merger = table.merge(
         _one_for_each_key(changes, keys),
@@ -139,7 +163,7 @@ def merge(
         source_alias="s",
         target_alias="t",
         commit_properties=properties,
-        post_commithook_properties=hooks_after(table.version()),
+        post_commithook_properties=hooks_after(before),
     )
     values = {_quoted(name): f"s.{_quoted(name)}" for name in columns}
     stays = None
@@ -148,6 +172,9 @@ def merge(
         merger = merger.when_matched_delete(goes)
         stays = f"NOT {goes}"
     merger.when_matched_update(values).when_not_matched_insert(values, stays).execute()
+    if table.version() == before:  # deltalake has written no entry, since no row changes
+        properties.max_commit_retries = 0  # others may add rows with these keys meanwhile
+        add_files(table, (), "append", properties)
 
 
 def _one_for_each_key(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -158,10 +185,18 @@ def _one_for_each_key(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _numbered(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The keys of each row, and its number."""
+    """The keys of each row, and its number; ``-0.0`` is ``0.0``, as it is to a merge."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return changes.select(keys).append_column(_AT, pa.array(range(changes.num_rows)))
+    columns = [
+        pc.add(changes[key], pa.scalar(0.0, changes[key].type))
+        if pa.types.is_floating(changes[key].type)
+        else changes[key]
+        for key in keys
+    ]
+    numbers = pa.array(range(changes.num_rows))
+    return pa.table([*columns, numbers], names=[*keys, _AT])
 
 
 def _quoted(name: str) -> str:

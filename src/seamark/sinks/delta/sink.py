@@ -235,7 +235,7 @@ class DeltaSink(Sink):
         check_required(changes, required, self._delete_where, epoch, where)
         partitions = table.metadata().partition_columns
         refuse_empty_texts(changes, required.union(self._keys), partitions, epoch, where)
-        refuse_spoiled_values(changes, partitions, epoch, where)
+        refuse_spoiled_values(changes, partitions, epoch, where, on_disk=self._place.is_local)
         refuse_spoiled_partitions(table, where)
 
     # showing it

@@ -172,7 +172,10 @@ def _utc(kind: pa.DataType) -> pa.DataType:
 
 
 def _with_partition_columns(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
-    """The same rows with null in every column that the table is partitioned by and they lack."""
+    """The same rows with every column that the table is partitioned by, as wide as it is there.
+
+    What they lack is null. pyiceberg cuts a number down within its own type, and knows no short.
+    """
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -180,11 +183,30 @@ def _with_partition_columns(rows: pa.Table, metadata: TableMetadata) -> pa.Table
     for part in metadata.spec().fields:
         source = schema.find_column_name(part.source_id) or ""
         for column in schema.fields:
-            is_source = column.name == source or source.startswith(f"{column.name}.")
-            if is_source and column.name not in rows.column_names:
+            if column.name != source and not source.startswith(f"{column.name}."):
+                continue
+            if column.name in rows.column_names:
+                at = rows.column_names.index(column.name)
+                own = rows.schema.field(at)
+                wide = own.with_type(_widened(own.type, column.field_type))
+                rows = rows.set_column(at, wide, rows.column(at).cast(wide.type))
+            else:
                 kind = schema_to_pyarrow(column.field_type, include_field_ids=False)
                 rows = rows.append_column(column.name, pa.nulls(rows.num_rows, kind))
     return rows
+
+
+def _widened(kind: pa.DataType, of: IcebergType) -> pa.DataType:
+    """A type with its whole numbers, also those inside a struct, as wide as in the table."""
+    import pyarrow as pa
+    from pyiceberg.types import IntegerType, LongType, StructType
+
+    if isinstance(of, StructType):
+        types = {inner.name: inner.field_type for inner in of.fields}
+        return pa.struct([one.with_type(_widened(one.type, types[one.name])) for one in kind])
+    if isinstance(of, LongType):
+        return pa.int64()
+    return pa.int32() if isinstance(of, IntegerType) else kind
 
 
 def _require_values(rows: pa.Table, metadata: TableMetadata) -> None:
