@@ -34,6 +34,7 @@ from seamark.sinks.epoch_folder import read_record
 from seamark.sinks.target_checks import claim_folder
 from seamark.spark.batch_log import log_lines, log_offset, readable_offset
 from seamark.spark.kafka.positions import parsed
+from seamark.spark.state_values import parse_schema
 from seamark.state.task import TaskReceipt
 from tests.test_limits import lz4_file
 
@@ -66,6 +67,10 @@ def nested(values: int) -> str:
     return '{"logOffset":[' + ",".join(["{}"] * values) + "]}"
 
 
+def chunked(text: str) -> list[str]:
+    return [text[at : at + 65_535] for at in range(0, len(text), 65_535)]
+
+
 @pytest.mark.parametrize(
     "decode", [decode_foreign, decode_unambiguous, require_unambiguous, readable_offset]
 )
@@ -80,6 +85,23 @@ def test_a_text_of_very_many_values_is_damage_and_is_not_decoded(
 def test_an_offset_of_very_many_values_is_of_no_source_that_is_known() -> None:
     assert log_offset(nested(limits.MOST_VALUES)) is None
     assert parsed(nested(limits.MOST_VALUES)) is None
+
+
+def schema_of(*texts: list[bytes]) -> bytes:
+    parts = [[struct.pack(">H", len(part)) + part for part in text] for text in texts]
+    return b"\0\2v2" + b"".join(struct.pack(">i", len(p)) + b"".join(p) for p in parts)
+
+
+def test_the_schema_of_a_store_has_no_more_parts_than_its_text_takes() -> None:
+    row = b'{"fields":[{"name":"a","type":"long"}]}'
+    long = row + b" " * 100_000
+    assert parse_schema(schema_of([row], [long[:65_535], long[65_535:]])).columns == [
+        ("a", '"long"')
+    ]
+    with pytest.raises(DamageError, match="parts"):
+        parse_schema(schema_of([b""] * 1000, [row]))
+    with pytest.raises(DamageError, match="values"):
+        parse_schema(schema_of([row], [part.encode() for part in chunked(nested(300_000))]))
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])

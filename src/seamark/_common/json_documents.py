@@ -39,7 +39,7 @@ def decode_foreign(text: str) -> Any:
 
     :class:`DamageError`, and next to nothing is held in memory, when it has too many values.
     """
-    _require_few_values(text)
+    require_few_values(text)
     return json.loads(text)
 
 
@@ -49,17 +49,18 @@ def decode_unambiguous(text: str) -> Any:
     One of :data:`UNREADABLE` also when an object names a member twice: programs differ in which of
     them they take.
     """
-    _require_few_values(text)
+    require_few_values(text)
     return json.loads(text, object_pairs_hook=_members)
 
 
 def require_unambiguous(text: str) -> None:
     """One of :data:`UNREADABLE` as above; of the document next to nothing is held in memory."""
-    _require_few_values(text)
+    require_few_values(text)
     json.loads(text, object_pairs_hook=_named_once)
 
 
-def _require_few_values(text: str) -> None:
+def require_few_values(text: str) -> None:
+    """:class:`DamageError` when foreign JSON has too many values to be decoded."""
     # each value follows one of these; some inside of texts are counted as well
     count = sum(map(text.count, ",[{"))
     if count > limits.MOST_VALUES:
