@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from seamark._common.json_documents import seal
+from seamark import limits
+from seamark._common.json_documents import (
+    decode_foreign,
+    decode_unambiguous,
+    require_unambiguous,
+    seal,
+)
 from seamark.capture.checkpoint_contents import file_list_in
 from seamark.capture.file_index import FileIndex
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
@@ -26,6 +32,9 @@ from seamark.pipeline.recovery.operator_numbers import renumbered
 from seamark.pipeline.recovery.rescale import StoredState, rescaled
 from seamark.sinks.epoch_folder import read_record
 from seamark.sinks.target_checks import claim_folder
+from seamark.spark.batch_log import log_lines, log_offset, readable_offset
+from seamark.spark.kafka.positions import parsed
+from seamark.spark.state_values import parse_schema
 from seamark.state.task import TaskReceipt
 from tests.test_limits import lz4_file
 
@@ -52,6 +61,55 @@ def test_a_lineage_that_cannot_be_read_is_damage(bad: bytes) -> None:
     file = lz4_file(b"\x00\x02v4" + struct.pack(">H", len(told)) + told)
     with pytest.raises(DamageError):
         lineage_of(file)
+
+
+def nested(values: int) -> str:
+    return '{"logOffset":[' + ",".join(["{}"] * values) + "]}"
+
+
+def chunked(text: str) -> list[str]:
+    return [text[at : at + 65_535] for at in range(0, len(text), 65_535)]
+
+
+@pytest.mark.parametrize(
+    "decode", [decode_foreign, decode_unambiguous, require_unambiguous, readable_offset]
+)
+def test_a_text_of_very_many_values_is_damage_and_is_not_decoded(
+    decode: Callable[[str], object],
+) -> None:
+    decode(nested(limits.MOST_VALUES // 2 - 1))
+    with pytest.raises(DamageError, match=f"{limits.MOST_VALUES} is the most"):
+        decode(nested(limits.MOST_VALUES // 2))
+
+
+def test_an_offset_of_very_many_values_is_of_no_source_that_is_known() -> None:
+    assert log_offset(nested(limits.MOST_VALUES)) is None
+    assert parsed(nested(limits.MOST_VALUES)) is None
+
+
+def schema_of(*texts: list[bytes]) -> bytes:
+    parts = [[struct.pack(">H", len(part)) + part for part in text] for text in texts]
+    return b"\0\2v2" + b"".join(struct.pack(">i", len(p)) + b"".join(p) for p in parts)
+
+
+def test_the_schema_of_a_store_has_no_more_parts_than_its_text_takes() -> None:
+    row = b'{"fields":[{"name":"a","type":"long"}]}'
+    long = row + b" " * 100_000
+    assert parse_schema(schema_of([row], [long[:65_535], long[65_535:]])).columns == [
+        ("a", '"long"')
+    ]
+    with pytest.raises(DamageError, match="parts"):
+        parse_schema(schema_of([b""] * 1000, [row]))
+    with pytest.raises(DamageError, match="values"):
+        parse_schema(schema_of([row], [part.encode() for part in chunked(nested(300_000))]))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_an_entry_of_a_log_has_no_more_lines_than_one_of_its_length(end: str) -> None:
+    line = '{"path":"file:/a","timestamp":1,"batchId":0}' + end
+    assert len(log_lines(line * (limits.RECORDS_FLOOR + 100_000))) == limits.RECORDS_FLOOR + 100_000
+    with pytest.raises(DamageError, match="lines"):
+        log_lines(end * (limits.RECORDS_FLOOR + 100_000))
 
 
 def test_a_list_of_files_that_cannot_be_read_is_damage(bad: bytes) -> None:

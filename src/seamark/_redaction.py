@@ -41,6 +41,11 @@ _SECRET_NAME: Final = re.compile(
     r"|(?:^|[._-])(?:pwd|pass|sas|sig|signature|user[._-]?info)(?:$|[._-])",
     re.IGNORECASE,
 )
+_IN_SECRET_NAMES: Final = (
+    *("secret", "pass", "credential", "authorization", "account", "key", "token"),
+    *("pwd", "sas", "sig", "user"),
+)
+"""Each name that looks like a secret's has one of these. Very many names are looked at."""
 _PASSWORD: Final = re.compile(r"secret|passw(?:or)?d|passphrase", re.IGNORECASE)
 _PRIVATE_KEY: Final = re.compile(
     r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----).*?(?:-----END [A-Z0-9 ]{0,40}KEY-----|\Z)",
@@ -84,6 +89,8 @@ def is_secret_name(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def _ends_as_secret(end: str) -> bool:
     """The same by the end of a name; documents repeat few names very many times."""
+    if end.isascii() and not any(map(end.lower().__contains__, _IN_SECRET_NAMES)):
+        return False
     return _SECRET_NAME.search(end) is not None or (
         not end.isupper() and _SECRET_NAME.search(_CAMEL.sub("_", end)) is not None
     )

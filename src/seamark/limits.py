@@ -111,6 +111,15 @@ LONGEST_LIST: Final = 20_000
 LONGEST_TOPIC: Final = 249
 """No topic of Kafka has a longer name."""
 
+MOST_VALUES: Final = 500_000
+"""Values in one JSON text of Spark's; a pack of some kilobytes may hold millions."""
+
+BYTES_PER_LINE: Final = 32
+"""A log's entry may have :data:`RECORDS_FLOOR` lines, and one more for each of these bytes."""
+
+MOST_POSITIONS: Final = 10_000
+"""Positions of sources that a command prints one by one. JSON has all of them."""
+
 MOST_WARNINGS: Final = 1_000
 """Warnings that a command prints one by one; the rest as a number. JSON has all of them."""
 

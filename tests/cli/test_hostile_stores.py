@@ -158,6 +158,35 @@ def test_shared_packs_do_not_unpack_to_very_much_together(root: Path, cli: Cli) 
     assert "too much for" in cli.err
 
 
+MANY = b",".join([b"[]"] * 2_000_000)
+"""Some kilobytes in a pack, and 128 MB once it is decoded."""
+
+
+@pytest.mark.parametrize(
+    ("path", "document", "told"),
+    [
+        ("offsets/0", b'v1\n{"conf":{},"x":[%b]}\n{"logOffset":0}' % MANY, "values"),
+        ("commits/0", b'v1\n{"nextBatchWatermarkMs":0,"x":[%b]}' % MANY, "values"),
+        ("commits/0", b"v1\n{}" + b"\n" * 6_000_000, "lines"),
+        (
+            "state/0/_metadata/metadata",
+            b'v1\n{"operatorInfo":{"operatorId":0,"operatorName":"dedupe"},"stateStoreInfo":'
+            b'[{"storeName":"default","numColsPrefixKey":0,"numPartitions":1}],"x":[%b]}' % MANY,
+            "values",
+        ),
+    ],
+)
+def test_a_document_of_spark_with_very_many_values_or_lines_is_damage_and_not_decoded(
+    root: Path, cli: Cli, path: str, document: bytes, told: str
+) -> None:
+    pack = bomb({**BASE, path: document, INDEX: index_part()})
+    assert len(pack) < limits.MIB // 8
+    put_checkpoint(root, {LOG: pack})
+    with bounded_memory():
+        assert restored(cli, root) == DAMAGED
+    assert told in " ".join(cli.err.split())
+
+
 def test_what_is_dead_in_a_pack_is_not_unpacked(root: Path, cli: Cli) -> None:
     pack = packed({"state/0/0/1.delta": b"x", "state/0/0/2.delta": b"dead"})
     at = pack.index(b"dead")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark import ConnectorCheckpoint, open_store
+from seamark import ConnectorCheckpoint, limits, open_store
 from seamark.cli.sources import readable
 from seamark.manifest import CheckpointManifest
 from seamark.progress import open_progress, rocksdb_url
@@ -154,6 +154,23 @@ def test_of_a_very_long_position_the_table_has_the_beginning_and_json_all(
     assert "…" in cli.out
     sources = cli.document("sources", tmp_path / "p")["sources"]
     assert {each["position"] for each in sources} == {"ff" * 60_000}
+
+
+def test_of_very_many_positions_the_table_has_the_first_ones_and_json_all(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_POSITIONS", 50)
+    with open_progress(rocksdb_url(tmp_path / "p")) as writer, writer.session() as session:
+        session.stage_checkpoint("quotes", 1, LONG)
+        session.stage_checkpoint("trades", 1, LONG)
+    assert cli("sources", tmp_path / "p") == 0
+    assert sum("trades-" in line for line in cli.out.splitlines()) == 50
+    assert "Only the first 50 positions" in cli.out
+    sources = cli.document("sources", tmp_path / "p")["sources"]
+    assert [len(each["position"]["trades"]) for each in sources] == [40, 40]
+    monkeypatch.setattr(limits, "MOST_POSITIONS", 80)
+    assert cli("sources", tmp_path / "p") == 0
+    assert "Only the first" not in cli.out
 
 
 def test_a_store_without_progress_tells_where_its_newest_checkpoint_stands(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from seamark import open_store
-from seamark._redaction import Redactor, redacted_document
+from seamark import _redaction, open_store
+from seamark._redaction import Redactor, is_secret_name, redacted_document
 from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import DamageError, SeamarkError, StoreUnavailableError
 from seamark.progress import open_progress
@@ -170,3 +172,41 @@ def test_in_a_document_names_tell_secrets_and_sinks_keep_their_status() -> None:
 def test_an_unavailable_store_is_still_an_os_error() -> None:
     with pytest.raises(OSError, match=r"s3://\*\*\*@bucket"):
         raise StoreUnavailableError("s3://KEY:HIDEME@bucket")
+
+
+class _Counted:
+    """A pattern that counts how often it is searched for."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self.searches = 0
+
+    def search(self, text: str) -> re.Match[str] | None:
+        self.searches += 1
+        return self._pattern.search(text)
+
+
+def test_names_without_any_part_of_a_secret_name_are_not_searched_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = _Counted(_redaction._SECRET_NAME)
+    monkeypatch.setattr(_redaction, "_SECRET_NAME", counted)
+    assert not any(is_secret_name(f"{'topic of orders' * 10}-{n}") for n in range(2000))
+    assert counted.searches == 0
+    assert is_secret_name("topic-of-orders.secret")
+
+
+def test_no_secret_name_is_passed_over_because_it_is_not_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = "secret passwd passphrase passcode credential authorization service account private"
+    parts += " api key Key base64 pem store tokens pwd PASS sas sig Signature user Info Pass x"
+    names = [
+        sep.join(each) for sep in ("", "_", ".", "-") for each in product(parts.split(), repeat=2)
+    ]
+    names += ["pa\u017f\u017fword", "\u212aeystore_pa\u017f\u017f", "s\u0131gnature"]
+    found = [is_secret_name(name) for name in names]
+    monkeypatch.setattr(_redaction, "_IN_SECRET_NAMES", ("",))
+    _redaction._ends_as_secret.cache_clear()
+    assert found == [is_secret_name(name) for name in names]
+    assert 100 < sum(found) < len(found)

@@ -34,18 +34,37 @@ _SEAL: Final = re.compile(rb',"%b":"([0-9a-f]{64})"\}\Z' % SELF_CHECKSUM.encode(
 _SEAL_LENGTH: Final = len(SELF_CHECKSUM) + len(',"":""}') + 64
 
 
+def decode_foreign(text: str) -> Any:
+    """The value of foreign JSON; one of :data:`UNREADABLE` when it is none.
+
+    :class:`DamageError`, and next to nothing is held in memory, when it has too many values.
+    """
+    require_few_values(text)
+    return json.loads(text)
+
+
 def decode_unambiguous(text: str) -> Any:
-    """The value of foreign JSON that another program reads as well.
+    """The same for JSON that another program reads as well.
 
     One of :data:`UNREADABLE` also when an object names a member twice: programs differ in which of
     them they take.
     """
+    require_few_values(text)
     return json.loads(text, object_pairs_hook=_members)
 
 
 def require_unambiguous(text: str) -> None:
     """One of :data:`UNREADABLE` as above; of the document next to nothing is held in memory."""
+    require_few_values(text)
     json.loads(text, object_pairs_hook=_named_once)
+
+
+def require_few_values(text: str) -> None:
+    """:class:`DamageError` when foreign JSON has too many values to be decoded."""
+    # each value follows one of these; some inside of texts are counted as well
+    count = sum(map(text.count, ",[{"))
+    if count > limits.MOST_VALUES:
+        raise DamageError(f"a JSON text has {count} values, and {limits.MOST_VALUES} is the most")
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> None:

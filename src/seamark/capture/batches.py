@@ -5,12 +5,12 @@ Tests: ``tests/native/test_snapshot.py``.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from seamark._common.json_documents import decode_foreign
 from seamark.capture.movers import Contents
 from seamark.capture.plans import entry_beyond, newest_entries, planned_after, read_up_to
 from seamark.checkpoint_dir.closures import StoreClosure, needs_of
@@ -180,7 +180,7 @@ def read_query_id(files: CheckpointFiles) -> str:
 def query_id_in(text: str) -> str:
     """The id in the metadata file; :class:`DamageError` for one that Spark does not start with."""
     try:
-        query_id = json.loads(text)["id"]
+        query_id = decode_foreign(text)["id"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise DamageError("the file with the query's id cannot be read") from None
     if not (isinstance(query_id, str) and _UUID.fullmatch(query_id)):

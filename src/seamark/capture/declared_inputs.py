@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from seamark._common.json_documents import UNREADABLE, decode_unambiguous
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.batch_log import NO_OFFSET, Plan, parse_offsets
+from seamark.spark.batch_log import NO_OFFSET, Plan, parse_offsets, require_few_lines
 from seamark.spark.kafka.positions import Offsets, each_position, parsed
 from seamark.spark.kafka.subscriptions import Subscription
 
@@ -163,6 +163,7 @@ def _require_declared_files(plan: Plan, inputs: Inputs) -> None:
 
 def _named_in(path: str, entry: str) -> Iterator[str]:
     """The files that an entry of a file source's log names, each line as Spark reads it."""
+    require_few_lines(entry)
     head, *lines = entry.split("\n")
     try:
         if not _VERSION_LINE.fullmatch(head):

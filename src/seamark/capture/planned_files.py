@@ -7,14 +7,14 @@ Tests: ``tests/capture/test_planned_files.py``.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from seamark._common.json_documents import decode_foreign
 from seamark.errors import DamageError
-from seamark.spark.batch_log import Plan
+from seamark.spark.batch_log import Plan, require_few_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,9 +44,10 @@ def planned_files(plan: Plan) -> Iterator[PlannedFile]:
     :class:`DamageError` for a path that is none to anybody.
     """
     for where, entry in plan.sources.items():
+        require_few_lines(entry)
         for line in entry.split("\n")[1:]:
             try:
-                fields = json.loads(line)
+                fields = decode_foreign(line)
             except (ValueError, RecursionError):
                 continue
             if isinstance(fields, dict) and isinstance(fields.get("path"), str):

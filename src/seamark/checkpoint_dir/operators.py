@@ -104,15 +104,14 @@ def description_fields(number: int, data: bytes) -> dict[str, Any]:
             raise ValueError("it is not an object")
     except UnicodeDecodeError:  # which would show all of it
         raise _unreadable(number, ValueError("it is not UTF-8")) from None
-    except UNREADABLE as error:
+    except (*UNREADABLE, DamageError) as error:
         raise _unreadable(number, error) from None
     return fields
 
 
 def _unreadable(number: int, error: Exception) -> DamageError:
-    return DamageError(
-        f"Spark's description of stateful operator {number} cannot be read: {error!r}"
-    )
+    why = error.what if isinstance(error, DamageError) else repr(error)
+    return DamageError(f"Spark's description of stateful operator {number} cannot be read: {why}")
 
 
 def parse_description(number: int, data: bytes) -> StatefulOperator:

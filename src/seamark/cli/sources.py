@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -320,15 +321,18 @@ def _show(document: Document) -> None:
     else:
         headings = ["SOURCE", "SEQUENCE", "PARTITION", "POSITION"]
         knows_lag = any(row["lag"] is not None for row in rows)
+        # a small store may hold millions of positions
+        lines = (cells for row in rows for cells in _cells(row))
         print_rows(
             [*headings, "LAG", "AGE"] if knows_lag else headings,
             [
                 cells if knows_lag else cells[: len(headings)]
-                for row in rows
-                for cells in _cells(row)
+                for cells in islice(lines, limits.MOST_POSITIONS)
             ],
             right="SEQUENCE LAG AGE",
         )
+        if next(lines, None) is not None:
+            print_paragraph(f"Only the first {limits.MOST_POSITIONS} positions: --json has all.")
     print_paragraph(f"configuration hash {document['config_hash'] or 'not written'}")
     if rows and document["checkpoint"] is not None:
         print_hint(f"As checkpoint {document['checkpoint']} has it; its epoch is the sequence.")

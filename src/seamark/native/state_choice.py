@@ -5,12 +5,12 @@ Tests: ``tests/native/test_state_rows.py``.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from seamark._common.json_documents import decode_foreign
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.operators import (
@@ -247,7 +247,7 @@ def _variables(files: CheckpointFiles, operator: StatefulOperator) -> tuple[Vari
         return ()
     try:
         fields = description_fields(operator.number, files.read(f"{folder}/{versions[-1]}"))
-        properties = json.loads(fields.get("operatorPropertiesJson") or "{}")
+        properties = decode_foreign(fields.get("operatorPropertiesJson") or "{}")
         return tuple(
             Variable(str(one["stateName"]), str(one["stateVariableType"]))
             for one in properties.get("stateVariables", ())

@@ -17,7 +17,7 @@ import msgspec
 
 from seamark import limits
 from seamark._common.checks import I64_MAX, I64_MIN
-from seamark._common.json_documents import decode_unambiguous
+from seamark._common.json_documents import decode_foreign, decode_unambiguous
 from seamark.errors import DamageError, RefusedError
 
 NO_OFFSET: Final = "-"
@@ -86,11 +86,21 @@ def _whole(value: object, what: str) -> int:
 def log_lines(text: str) -> list[str]:
     """The lines of a log entry as Spark reads them: a line end at the end begins no line.
 
+    :class:`DamageError` when there are far more than an entry of its length has.
+
     >>> log_lines("v1\\n{}\\n"), log_lines("v1\\r\\n{}\\n\\n")
     (['v1', '{}'], ['v1', '{}', ''])
     """
+    require_few_lines(text)
     lines = _LINE_END.split(text)
     return lines if lines[-1] else lines[:-1]
+
+
+def require_few_lines(text: str) -> None:
+    """:class:`DamageError` when a log's entry has far more lines than one of its length has."""
+    count = sum(map(text.count, "\n\r"))
+    if count > limits.RECORDS_FLOOR + len(text) // limits.BYTES_PER_LINE:
+        raise DamageError(f"a log's entry of {len(text)} characters has {count} lines")
 
 
 def log_text(path: str, data: bytes) -> str:
@@ -112,8 +122,8 @@ def parse_offsets(text: str) -> OffsetLogEntry:
         )
     try:
         # the first versions of Spark had nothing to say here
-        metadata = json.loads(rest[0]) if rest[0].strip() or head != "v1" else {}
-    except (ValueError, RecursionError) as error:
+        metadata = decode_foreign(rest[0]) if rest[0].strip() or head != "v1" else {}
+    except (ValueError, RecursionError, DamageError) as error:
         raise DamageError(f"the offset log's metadata cannot be read: {error}") from None
     if not isinstance(metadata, dict):
         raise DamageError("the offset log's metadata is not an object")
@@ -158,7 +168,7 @@ def require_unnamed(entry: OffsetLogEntry) -> OffsetLogEntry:
 def readable_offset(line: str) -> dict[str, str]:
     """One source's end offset as names and values that a person can read.
 
-    :class:`DamageError` for one that is nested without end.
+    :class:`DamageError` for one that is nested without end or has too many values.
 
     >>> readable_offset('{"trades":{"0":17,"1":20}}')
     {'trades-0': '17', 'trades-1': '20'}
@@ -168,7 +178,7 @@ def readable_offset(line: str) -> dict[str, str]:
     if line == NO_OFFSET:
         return {}
     try:
-        value = json.loads(line)
+        value = decode_foreign(line)
         return _flat(value) if isinstance(value, dict) else {"offset": _plain(value)}
     except ValueError:
         return {"offset": line}
@@ -192,8 +202,8 @@ def log_offset(line: str) -> int | None:
     if not line.startswith('{"logOffset":'):
         return None
     try:
-        return int(json.loads(line)["logOffset"])
-    except (ValueError, TypeError, OverflowError, RecursionError):
+        return int(decode_foreign(line)["logOffset"])
+    except (ValueError, TypeError, OverflowError, RecursionError, DamageError):
         return None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from seamark._common.json_documents import require_few_values
 from seamark.errors import DamageError
 from seamark.spark.executor_classes import executor_object
 from seamark.spark.failures import explained, is_of_spark
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HERE: Final = __package__ or ""
+_CHUNK: Final = 65_535
+"""Characters of a text that Spark writes in one part."""
 _STATE: Final = "org.apache.spark.sql.execution.streaming.state"
 CHANGELOGS: Final = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
@@ -59,11 +62,12 @@ def _type_text(value: Any) -> str:
 def parse_schema(data: bytes) -> StateSchema:
     """What the file ``_metadata/schema`` of a store says; :class:`DamageError` when unreadable."""
     try:
-        version, rest = _text(data)
+        version, rest = _text(memoryview(data))
         if version != "v2":
             raise ValueError(f"its version is {version!r}")
         key, rest = _chunks(rest)
         value, rest = _chunks(rest)
+        require_few_values(value)
         schema = StateSchema(key, value)
         _ = schema.columns
     except (ValueError, struct.error, msgspec.MsgspecError, RecursionError) as error:
@@ -71,17 +75,17 @@ def parse_schema(data: bytes) -> StateSchema:
     return schema
 
 
-def _text(data: bytes) -> tuple[str, bytes]:
+def _text(data: memoryview) -> tuple[str, memoryview]:
     (length,) = struct.unpack_from(">H", data)
     if len(data) < 2 + length:
         raise ValueError("it ends too early")
-    return data[2 : 2 + length].decode(), data[2 + length :]
+    return bytes(data[2 : 2 + length]).decode(), data[2 + length :]
 
 
-def _chunks(data: bytes) -> tuple[str, bytes]:
+def _chunks(data: memoryview) -> tuple[str, memoryview]:
     (count,) = struct.unpack_from(">i", data)
     data = data[4:]
-    if not 0 < count <= len(data):
+    if not 0 < count <= 1 + len(data) // _CHUNK:  # all but the last one are full
         raise ValueError(f"it has {count} parts")
     texts = []
     for _ in range(count):

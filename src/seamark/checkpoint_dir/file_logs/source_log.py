@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from seamark._common.json_documents import UNREADABLE
+from seamark._common.json_documents import UNREADABLE, decode_foreign
 from seamark.checkpoint_dir.file_logs.compactions import (
     DEFAULT_INTERVAL,
     LogLayout,
@@ -34,6 +34,7 @@ from seamark.checkpoint_dir.file_logs.compactions import (
 )
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import DamageError
+from seamark.spark.batch_log import require_few_lines
 
 ReadText = Callable[[str], str]
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<host>[^/]*))?(?P<path>.*)")
@@ -247,6 +248,7 @@ def moved(text: str, prefixes: Mapping[str, str]) -> str:
         ((_split(escaped(old)), escaped(new)) for old, new in prefixes.items()),
         key=lambda pair: -len(pair[0][1]),
     )
+    require_few_lines(text)
     return "\n".join(_moved_line(line, ordered) for line in text.split("\n"))
 
 
@@ -277,7 +279,7 @@ def _split(uri: str) -> tuple[str, str]:
 
 def _moved_line(line: str, ordered: list[tuple[tuple[str, str], str]]) -> str:
     try:
-        fields = json.loads(line)
+        fields = decode_foreign(line)
         place, path = _split(fields["path"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return line  # the version, or what another kind of source has noted

@@ -5,12 +5,12 @@ Tests: ``tests/native/test_inspection_damage.py``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from seamark._common.json_documents import decode_foreign
 from seamark.capture.batches import SWITCH_OFF, is_skipped, query_id_in
 from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import TROUBLE, CachedListing
@@ -154,8 +154,8 @@ def _is_whole(line: str) -> bool:
     if line[:1] not in ("{", "["):
         return True
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
+        decode_foreign(line)
+    except (ValueError, RecursionError, DamageError):
         return False
     return True
 
@@ -305,8 +305,8 @@ def _positions(line: str) -> dict[str, int]:
     if (at := log_offset(line)) is not None:
         return {"": at}
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        value = decode_foreign(line)
+    except (ValueError, RecursionError, DamageError):
         return {}
     if isinstance(value, int):
         return {"": value}

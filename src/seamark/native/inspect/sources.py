@@ -119,7 +119,7 @@ def _input_folder(listing: CachedListing, folder: str) -> str | None:
     paths: list[str] = []
     for number in some:
         path = f"sources/{folder}/{entry_name(number, number in log.compacted)}"
-        for line in (_text(listing, path) or "").split("\n")[1:100]:
+        for line in (_text(listing, path) or "").split("\n", 100)[1:100]:
             try:
                 paths.append(msgspec.json.decode(line, type=_Line).path)
             except UNREADABLE:

@@ -14,8 +14,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from seamark._common.json_documents import UNREADABLE, decode_foreign
 from seamark.capture.batches import read_query_id
 from seamark.checkpoint_dir.places.directory import Tree
+from seamark.errors import DamageError
 
 _BEGIN: Final = "a rollback by seamark to batch "
 
@@ -56,7 +58,7 @@ def found_barrier(tree: Tree) -> Barrier | None:
     if text is None or not text.startswith(_BEGIN):
         return None
     try:
-        fields = json.loads(text.partition("\n")[2])
+        fields = decode_foreign(text.partition("\n")[2])
         checkpoint_id = fields["checkpoint_id"]
         return Barrier(
             path,
@@ -65,7 +67,7 @@ def found_barrier(tree: Tree) -> Barrier | None:
             _text_or_none(fields.get("query_id")),
             _text_or_none(fields.get("new_query_id")),
         )
-    except (LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (*UNREADABLE, LookupError, TypeError, AttributeError, OverflowError, DamageError):
         return Barrier(path, -1)
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from seamark._common.json_documents import decode_foreign
 from seamark.errors import DamageError, RefusedError
 from seamark.spark.batch_log import log_text
 
@@ -62,7 +63,7 @@ def renumbered(path: str, old: str, data: bytes) -> bytes:
         return data
     head, _, body = log_text(old, data).partition("\n")
     try:
-        fields = json.loads(body.replace(f"/state/{before[1]}/", f"/state/{after[1]}/"))
+        fields = decode_foreign(body.replace(f"/state/{before[1]}/", f"/state/{after[1]}/"))
         fields["operatorInfo"]["operatorId"] = int(after[1])
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise DamageError(f"{old} does not describe an operator: {error!r}") from None

@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from seamark._common.json_documents import decode_foreign
 from seamark.capture.executors import executor_mover
 from seamark.capture.file_index import FileIndex, StoredFile
 from seamark.capture.movers import Contents, DriverMover, Mover, take_whole_state
@@ -114,7 +115,7 @@ def _of_partitions(path: str, data: bytes, partitions: int, folders: Collection[
         return data
     head, _, body = log_text(path, data).partition("\n")
     try:
-        fields = json.loads(body)
+        fields = decode_foreign(body)
         for store in fields["stateStoreInfo"]:
             store["numPartitions"] = partitions
     except (ValueError, LookupError, TypeError, RecursionError) as error:

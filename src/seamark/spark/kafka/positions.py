@@ -15,7 +15,9 @@ from enum import Enum
 from typing import Any, Final
 
 from seamark._common.checks import I64_MAX
+from seamark._common.json_documents import decode_foreign
 from seamark._common.text import grouped
+from seamark.errors import DamageError
 from seamark.limits import LONGEST_TOPIC
 
 _PARTITION: Final = re.compile(r"[0-9]{1,10}")
@@ -102,14 +104,14 @@ def parsed(line: object) -> Offsets | None:
     ({'trades': {0: 17, 1: 20}}, None, None)
     """
     try:
-        value = json.loads(line) if isinstance(line, str) else None
+        value = decode_foreign(line) if isinstance(line, str) else None
         if not isinstance(value, dict) or not value:
             return None
         return {
             _topic(topic): {_partition(number): _offset(at) for number, at in parts.items()}
             for topic, parts in value.items()
         }
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError, DamageError):
         return None
 
 
