@@ -138,31 +138,6 @@ def test_a_partition_column_that_the_output_lacks_is_null(
     assert sorted((row["n"], row["region"]) for row in rows) == [(1, None), (2, None)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "least", "fits"),
-    [
-        (pa.int32(), -(2**31), -(2**31) + 8),
-        (pa.int64(), -(2**63), -(2**63) + 8),
-        (pa.decimal128(9, 2), Decimal("-9999999.99"), Decimal("-9999999.90")),
-        (pa.decimal128(38, 0), Decimal(1 - 10**38), Decimal(10 - 10**38)),
-        (pa.struct([("least", pa.int32())]), {"least": -(2**31)}, {"least": -(2**31) + 8}),
-    ],
-    ids=str,
-)
-def test_a_number_that_leaves_its_type_when_it_is_cut_down_is_refused_while_it_is_staged(
-    tmp_path: Path, kind: pa.DataType, least: object, fits: object
-) -> None:
-    table = iceberg.make_table(tmp_path, pa.schema([("x", kind)]))
-    with table.update_spec() as update:
-        update.add_field("x.least" if pa.types.is_struct(kind) else "x", TruncateTransform(10))
-    table = iceberg.table_at(tmp_path)
-    job = Job(metadata_for_tasks(table.metadata), table.io, iceberg.OUTPUT, "a1")
-    for value, is_refused in ((fits, False), (None, False), (least, True)):
-        written = write_batches(job, [pa.record_batch({"x": pa.array([value], kind)})])
-        assert ("truncate[10]" in (written.problem or "")) == is_refused, written.problem
-        assert bool(written.files) != is_refused
-
-
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize(
     ("kind", "column", "least"),

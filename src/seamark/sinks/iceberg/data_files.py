@@ -12,7 +12,6 @@ import itertools
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -218,65 +217,6 @@ def _require_values(rows: pa.Table, metadata: TableMetadata) -> None:
                     f"{missing} rows have null in column {column.name!r}, which the table requires",
                     hint="Filter them out or fill them in.",
                 )
-
-
-def require_partition_values(rows: pa.Table, metadata: TableMetadata) -> None:
-    """:class:`RefusedError` for a number that is none of its type when cut down to a multiple.
-
-    A partition of such a number is not found again by those that look for its rows, or cannot be
-    committed. Asked while an epoch is staged: rows that are there already are not judged.
-    """
-    import pyarrow.compute as pc
-    from pyiceberg.transforms import TruncateTransform
-
-    schema = metadata.schema()
-    for part in metadata.spec().fields:
-        kind = schema.find_type(part.source_id)
-        lowest = _lowest_number(kind)
-        if not isinstance(part.transform, TruncateTransform) or lowest is None:
-            continue
-        name = schema.find_column_name(part.source_id) or ""
-        values = _values_of(rows, name)
-        least = None if values is None else pc.min(values).as_py()
-        if least is None:
-            continue
-        number = _unscaled(least)
-        if number - number % part.transform.width < lowest:
-            raise RefusedError(
-                f"column {name!r} holds {least}, and the table is partitioned by {part.transform} "
-                f"of it, which is less than any {kind}",
-                hint="Filter such rows out, or partition the table in another way.",
-            )
-
-
-def _values_of(rows: pa.Table, name: str) -> pa.ChunkedArray | None:
-    """The values of a column, or of a field inside one; None when the rows lack it."""
-    import pyarrow.compute as pc
-
-    if name in rows.column_names:
-        return rows.column(name)
-    column, *fields = name.split(".")
-    return pc.struct_field(rows.column(column), fields) if column in rows.column_names else None
-
-
-def _lowest_number(kind: IcebergType) -> int | None:
-    """The lowest number of a type, without a decimal's point; None for what is no number."""
-    from pyiceberg.types import DecimalType, IntegerType, LongType
-
-    if isinstance(kind, DecimalType):
-        lowest: int = 1 - 10**kind.precision
-        return lowest
-    if isinstance(kind, IntegerType):
-        return -(1 << 31)
-    return -(1 << 63) if isinstance(kind, LongType) else None
-
-
-def _unscaled(number: int | Decimal) -> int:
-    if isinstance(number, int):
-        return number
-    sign, digits, _ = number.as_tuple()
-    value = int("".join(map(str, digits)))
-    return -value if sign else value
 
 
 # the list of an epoch's files

@@ -15,8 +15,9 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from seamark.errors import RefusedError
-from seamark.sinks.iceberg.data_files import FLUSH_BYTES, FileWriter, require_partition_values
+from seamark.sinks.iceberg.data_files import FLUSH_BYTES, FileWriter
 from seamark.sinks.iceberg.marks import Output
+from seamark.sinks.iceberg.partition_values import require_partition_values
 from seamark.sinks.iceberg.staging import Staging
 from seamark.sinks.iceberg.upserts import REMOVED
 from seamark.sinks.staged_epochs import coalesced
