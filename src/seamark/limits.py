@@ -102,6 +102,9 @@ LONGEST_PREFIX: Final = 200
 """A name that is put before the names of all members below it. What is below a longer one is shown
 and compared as one value."""
 
+LARGEST_PREFIXES: Final = 16 * MIB
+"""Characters of all such names in one position, repeated as often as there are members."""
+
 LONGEST_REASON: Final = 1_000
 """Characters of what is wrong with one thing, where that is told of everything that needs it."""
 

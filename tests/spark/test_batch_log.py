@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from seamark import limits
 from seamark.errors import DamageError, RefusedError
 from seamark.spark.batch_log import (
     commit_text,
@@ -132,3 +133,12 @@ def test_a_commit_whose_state_ids_are_none_is_damage(ids: str) -> None:
     text = f'v2\n{{"nextBatchWatermarkMs":0,"stateUniqueIds":{{"0":{ids}}}}}'
     with pytest.raises(DamageError, match="ids of its state files"):
         parse_commit(text)
+
+
+def test_names_that_are_repeated_for_each_partition_take_no_more_than_a_limit() -> None:
+    parts = ",".join(f'"{number}":1' for number in range(100_000))
+    topics = [f"{number:0200}" for number in range(4)]
+    line = "{" + ",".join(f'"{topic}":{{{parts}}}' for topic in topics) + "}"
+    assert limits.LARGEST_PREFIXES < 200 * 100_000
+    assert [*readable_offset(line)] == topics
+    assert readable_offset(line.replace(topics[1], "few"))["few-99999"] == "1"

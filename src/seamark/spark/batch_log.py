@@ -188,9 +188,12 @@ def readable_offset(line: str) -> dict[str, str]:
 
 def _flat(value: Mapping[str, Any]) -> dict[str, str]:
     flat: dict[str, str] = {}
+    left = limits.LARGEST_PREFIXES
     for name, inner in value.items():
         is_object = isinstance(inner, dict) and inner and len(name) <= limits.LONGEST_PREFIX
-        if is_object and not any(isinstance(at, dict | list) for at in inner.values()):
+        fits = is_object and len(name) * len(inner) <= left
+        if fits and not any(isinstance(at, dict | list) for at in inner.values()):
+            left -= len(name) * len(inner)
             flat |= {f"{name}-{part}": _plain(at) for part, at in inner.items()}
         else:
             flat[name] = _plain(inner)
