@@ -97,3 +97,23 @@ def test_an_upgrade_whose_checkpoint_is_lost_is_not_made_again(shop: Shop) -> No
         with pytest.raises((RefusedError, LineageError)):
             shop.pipeline(changed=True).run()
     shop.require_each_row_once(2)
+
+
+def test_a_lost_epoch_whose_plan_is_there_is_finished_before_its_pipeline_is_changed(
+    shop: Shop,
+) -> None:
+    shop.add(0)
+    shop.pipeline(changed=False).run()
+    with open_store(shop.store) as store:
+        kept = store.list_ids()
+    shop.add(1)
+    shop.pipeline(changed=False).run()
+    with open_store(shop.store) as store:
+        lost = {*store.list_ids()}.difference(kept)
+    for number in lost:
+        flip(shop.store / f"checkpoints/checkpoint_{number:06}/manifest.json")
+    with pytest.raises(RefusedError, match="epoch 2 was begun"):
+        shop.pipeline(changed=True).run()
+    shop.pipeline(changed=False).run()  # as the error advises
+    shop.pipeline(changed=True).run()
+    shop.require_each_row_once(2)

@@ -120,6 +120,12 @@ class PipelineChanges:
             with refusing_what_is_gone(self._adopt):
                 fitting_batch(self._adopt, self._declared.adopted or self._declared.identity)
 
+    def refuse_if_begun(
+        self, chosen: CheckpointManifest, plan: UpgradePlan, ahead: Mapping[str, int]
+    ) -> None:
+        """:class:`RefusedError` when an epoch after the chosen one was begun, as it was then."""
+        Upgrade(self._store, chosen, plan).refuse_if_begun(ahead)
+
     def upgraded(
         self, chosen: CheckpointManifest, plan: UpgradePlan, ahead: Mapping[str, int]
     ) -> CheckpointManifest:

@@ -153,6 +153,7 @@ class Recovery:
             ahead = sinks_ahead(self._sinks, chosen, own)
             # once it is decided, nothing tells that they were
             if last_lost_epoch(self._store, chosen, walk) > chosen.epoch:
+                self._changes.refuse_if_begun(chosen, check.upgrade, ahead)
                 refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
             chosen = self._changes.upgraded(chosen, check.upgrade, ahead)
             timeline = chosen.timeline or ""
