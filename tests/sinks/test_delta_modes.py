@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -16,7 +16,17 @@ from seamark.sinks.delta import merging
 from seamark.sinks.delta import sink as sink_module
 from seamark.sinks.delta.entries import add_files
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
-from tests.sinks.support.deltas import HandWrittenDelta, arrow_frame, numbers, numbers_in, rows_in
+from tests.sinks.support.deltas import (
+    ArrowFrame,
+    HandWrittenDelta,
+    arrow_frame,
+    numbers,
+    numbers_in,
+    rows_in,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 CHANGES = t.StructType(
     [
@@ -175,6 +185,25 @@ def test_a_partition_that_no_folder_can_have_the_name_of_is_refused_before_the_d
     with pytest.raises(RefusedError, match="'p' that is too long for the name of a folder"):
         sink.prepare()
     assert numbers_in(tmp_path / "rows") == [1, 2]
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_text_that_no_merge_can_read_is_refused_before_the_decision(
+    tmp_path: Path, is_nested: bool
+) -> None:
+    kind = t.ArrayType(t.StringType()) if is_nested else t.StringType()
+    columns = t.StructType([t.StructField("n", t.LongType()), t.StructField("text", kind)])
+    sink = HandWrittenDelta(tmp_path / "rows", mode="upsert", keys="n")
+    sink.open(PIPELINE, SINK, columns)
+    run(sink, 1, [{"n": 1, "text": ["é"] if is_nested else "é"}], columns)
+    text: pa.Array = pa.array([b"a\xff"]).view(pa.string())
+    rows = pa.table(
+        {"n": [1], "text": pa.ListArray.from_arrays([0, 1], text) if is_nested else text}
+    )
+    sink.stage(cast("DataFrame", ArrowFrame(columns, rows)), epoch(2), "a2")
+    with pytest.raises(RefusedError, match="a text in 'text' that is not UTF-8"):
+        sink.prepare()
+    assert numbers_in(tmp_path / "rows") == [1]
 
 
 def test_a_value_that_the_table_demands_is_demanded_of_rows_that_stay(tmp_path: Path) -> None:

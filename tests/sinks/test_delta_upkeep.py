@@ -180,6 +180,26 @@ def test_a_negative_decimal_in_a_partition_is_not_merged_and_the_table_stays_rea
     assert DeltaTable(str(table)).to_pyarrow_table()["n"].to_pylist() == [1]
 
 
+def test_a_decimal_with_many_digits_after_the_point_is_a_partition_of_an_upsert(
+    table: Path,
+) -> None:
+    fields = [
+        t.StructField("n", t.LongType()),
+        t.StructField("amount", t.DecimalType(38, 20)),
+    ]
+    sink = HandWrittenDelta(table, mode="upsert", keys="n", partition_by="amount")
+    sink.open(PIPELINE, SINK, t.StructType(fields))
+    rows = [{"n": 1, "amount": Decimal("1e-20")}, {"n": 2, "amount": Decimal(10) ** 17}]
+    sink.stage(arrow_frame(t.StructType(fields), rows), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    assert sorted(found, key=lambda row: row["n"]) == rows
+    below = [{"n": 1, "amount": Decimal("-1e-20")}]
+    sink.stage(arrow_frame(t.StructType(fields), below), epoch(2), "a2")
+    with pytest.raises(RefusedError, match="a negative number in the partition column 'amount'"):
+        sink.prepare()
+
+
 @pytest.fixture
 def compacted(sink: HandWrittenDelta) -> HandWrittenDelta:
     """A table whose earlier versions need files that the newest does not."""

@@ -15,7 +15,7 @@ from seamark.sinks import KeyValueSink
 from seamark.sinks.json_texts import can_be_read_back, json_text
 from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.keyvalue.view_columns import VALUE, Shape
-from seamark.sinks.postgres.values import as_text, json_columns
+from seamark.sinks.postgres.values import as_text, rewritten_columns
 from seamark.sinks.target_checks import check_schema
 from seamark.sinks.unfit_values import refusing_broken_texts
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
@@ -132,6 +132,6 @@ def test_a_record_of_json_refuses_them_and_one_of_bytes_does_not(spark: SparkSes
     assert bytes(whole.value) == b"a\xff"
 
 
-def test_postgres_looks_at_the_columns_that_become_json(spark: SparkSession) -> None:
+def test_postgres_looks_at_the_columns_whose_texts_are_written_again(spark: SparkSession) -> None:
     df = spark.sql("SELECT 'x' AS a, array('x') AS b, array(struct(1 AS n)) AS c, map(1, 'x') AS d")
-    assert json_columns(df.schema) == ["c", "d"]
+    assert rewritten_columns(df.schema) == ["b", "c", "d"]

@@ -1,4 +1,4 @@
-"""A text that readers of a partition take for null is refused before the epoch is decided."""
+"""A text that readers of a partition see as another one, or not at all, is refused in time."""
 
 from __future__ import annotations
 
@@ -55,6 +55,25 @@ def test_a_text_that_would_be_read_as_null_is_refused_while_staging(
         (1, 1, "x"),
         (2, 2, None),
     ]
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize("kind", ["string", "binary"])
+@pytest.mark.parametrize("odd", [b"a\xff", b"x._COPYING_"])
+def test_a_text_that_no_folder_keeps_is_refused_while_staging(
+    spark: SparkSession, tmp_path: Path, odd: bytes, kind: str
+) -> None:
+    sink = FileSink(tmp_path, partition_by="p")
+    rows = [(1, b"_COPYING_"), (2, "ä._COPYING_.".encode()), (3, odd)]
+    df = spark.createDataFrame(rows, "n int, p binary")
+    df = df.selectExpr("n", f"CAST(p AS {kind}) AS p")
+    sink.open(PIPELINE, SINK, df.schema)
+    with pytest.raises(RefusedError, match=r"not UTF-8, in a column .*: p"):
+        sink.stage(df, epoch(1), "a1")
+    sink.stage(df.where("n < 3"), epoch(1), "a2")
+    sink.commit(sink.prepare())
+    found = spark.read.parquet(str(tmp_path)).select("n", "p").collect()
+    assert sorted((row[0], row[1].encode()) for row in found) == rows[:2]
 
 
 @pytest.mark.warm

@@ -237,6 +237,17 @@ def test_the_first_and_the_last_time_that_arrive(spark: SparkSession, make: Make
     assert rows_of(dsn, arrived) == [(m,) for m in micros]
 
 
+@pytest.mark.parametrize("array", ["array({})", "array(array(NULL, 'a'), array('b', {}))"])
+def test_a_text_in_an_array_that_is_not_utf8_is_refused_not_mended(
+    spark: SparkSession, make: Make, array: str
+) -> None:
+    dsn = make("CREATE TABLE t (x text[])")
+    sink = PostgresSink(dsn, "t")
+    broken = spark.sql("SELECT " + array.format("CAST(X'61FF' AS string)") + " AS x")
+    assert "column 'x' has a text that is not UTF-8" in refusal(sink, broken)
+    assert rows_of(dsn, "SELECT x FROM t") == []
+
+
 def test_blanks_beyond_the_length_of_a_text_in_an_array_are_refused_not_cut(
     spark: SparkSession, make: Make
 ) -> None:

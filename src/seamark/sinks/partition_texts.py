@@ -1,4 +1,4 @@
-"""Texts that cannot be a partition: whoever reads the folder or file again takes them for null.
+"""Texts that cannot be a partition: whoever reads the folder again has another one, or none.
 
 Folders of partitions are named as in Hive, where a name without a text, or a certain one, is null.
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 """The name that stands for null in the name of a folder."""
+_COPYING: Final = "._COPYING_"
+"""How the name of a folder ends that readers skip, because Hadoop is still copying it."""
 _FOUND: Final = "seamark: a text that cannot be a partition"
 
 
@@ -46,8 +48,10 @@ def guards(schema: StructType, partition_by: Sequence[str]) -> dict[str, str]:
 
 
 def _guard(column: str) -> str:
-    is_odd = f"octet_length({column}) = 0 OR CAST({column} AS STRING) = '{NULL_FOLDER}'"
-    return f"CASE WHEN {is_odd} THEN raise_error('{_FOUND}') ELSE {column} END"
+    text = f"CAST({column} AS STRING)"
+    is_null = f"octet_length({column}) = 0 OR {text} = '{NULL_FOLDER}'"
+    is_lost = f"NOT is_valid_utf8({text}) OR endswith({text}, '{_COPYING}')"
+    return f"CASE WHEN {is_null} OR {is_lost} THEN raise_error('{_FOUND}') ELSE {column} END"
 
 
 @contextmanager
@@ -59,11 +63,12 @@ def refusing_odd_texts(partition_by: Sequence[str], where: str) -> Iterator[None
         if _FOUND not in str(error):
             raise
         raise RefusedError(
-            f"rows have an empty text or {NULL_FOLDER!r} in a column that they are partitioned by: "
+            f"rows have an empty text or {NULL_FOLDER!r}, one that ends in {_COPYING!r}, or one "
+            "that is not UTF-8, in a column that they are partitioned by: "
             + ", ".join(partition_by),
             where=where,
-            hint="Whoever reads the folders would see null. Filter such rows out, or give them "
-            f"another value: nullif({partition_by[0]}, '').",
+            hint="Whoever reads the folders would see null, nothing or another text. Filter such "
+            f"rows out, or give them another value: nullif({partition_by[0]}, '').",
         ) from error
 
 

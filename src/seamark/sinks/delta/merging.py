@@ -98,17 +98,29 @@ def refuse_empty_texts(
 def refuse_spoiled_values(
     changes: pa.Table, partitions: Iterable[str], epoch: int, where: str, *, on_disk: bool
 ) -> None:
-    """:class:`RefusedError` for a value of a partition column that ``deltalake`` cannot merge.
+    """:class:`RefusedError` for a value that ``deltalake`` cannot merge.
 
-    It writes a negative decimal as a text that nobody can read, and with it the whole table. On a
-    disk it makes a folder of the value, whose name may be too long.
+    That is a text that is not UTF-8. In a partition column it writes a negative decimal as a text
+    that nobody can read, and with it the whole table. On a disk it makes a folder of the value,
+    whose name may be too long.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    for name in changes.column_names:
+        try:
+            changes[name].validate(full=True)
+        except pa.ArrowInvalid:
+            raise RefusedError(
+                f"epoch {epoch} has a text in {name!r} that is not UTF-8, which deltalake cannot "
+                "merge",
+                where=where,
+                hint="Mend it in the output with make_valid_utf8(), or write it as binary.",
+            ) from None
     for name in partitions:
         column = changes[name]
-        if pa.types.is_decimal(column.type) and pc.any(pc.less(column, 0)).as_py():
+        is_decimal = pa.types.is_decimal(column.type)
+        if is_decimal and pc.any(pc.less(column, pa.scalar(Decimal(0), column.type))).as_py():
             raise RefusedError(
                 f"epoch {epoch} has a negative number in the partition column {name!r}, which "
                 "deltalake cannot merge",

@@ -52,8 +52,8 @@ from seamark.sinks.postgres.staging import REMOVED, Staging
 from seamark.sinks.postgres.table_checks import WriteOptions, check_table
 from seamark.sinks.postgres.values import (
     as_text,
-    json_columns,
     refusing_long_elements,
+    rewritten_columns,
     without_long_elements,
 )
 from seamark.sinks.read_point import ReadPoint
@@ -182,11 +182,11 @@ class PostgresSink(Sink):
         self._begin(epoch, attempt)
         shown, columns = self._address.shown, self._opened().columns
         of_elements = element_lengths(df.schema, columns)
-        whole = with_whole_texts(df, json_columns(df.schema))
+        whole = with_whole_texts(df, rewritten_columns(df.schema))
         rows = self._as_text(without_long_elements(whole, of_elements))
         statement = self._staging.copy_statement(attempt, rows.columns)
         lengths = text_lengths(rows.schema, columns)
-        with refusing_long_elements(of_elements, shown), refusing_broken_texts(shown):
+        with refusing_long_elements(of_elements, shown), refusing_broken_texts(shown, "PostgreSQL"):
             copied = copy_rows(rows, self._address.dsn, statement, shown, lengths)
         self._staged = self._prepared(epoch, attempt, copied)
 

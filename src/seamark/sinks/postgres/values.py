@@ -48,12 +48,12 @@ def as_text(df: DataFrame, names: Sequence[str]) -> list[Column]:
     return [_converted(f.col(backquoted(name)), kinds[name]).alias(name) for name in names]
 
 
-def json_columns(schema: StructType) -> list[str]:
-    """The columns that become JSON, or have some inside."""
+def rewritten_columns(schema: StructType) -> list[str]:
+    """The columns whose texts Spark writes again: into JSON, or into the literal of an array."""
     return [
         field.name
         for field in schema.fields
-        if re.search("struct<|map<", field.dataType.simpleString())
+        if re.search("struct<|map<|array<", field.dataType.simpleString())
     ]
 
 
