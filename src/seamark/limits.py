@@ -229,6 +229,10 @@ TABLE_TEXT_FLOOR: Final = 4 * MIB
 """A zipped file of a table's log unpacks to no more than the floor, or :data:`UNPACKED_RATIO` times
 its size if that is larger, and never to more than a plain one may have."""
 
+BYTES_PER_TABLE_VALUE: Final = 2
+"""A metadata file of an Iceberg table may hold :data:`RECORDS_FLOOR` values, and one more for each
+of these stored bytes. Iceberg's own have one for four, zipped."""
+
 MOST_TABLE_COMMITS: Final = 100_000
 """Commits of a table that are searched for a query."""
 
@@ -344,6 +348,11 @@ def comparing_seconds(stored: int) -> int:
 def largest_table_text(stored: int) -> int:
     """How many bytes a zipped file of a table's log may unpack to."""
     return min(LARGEST_TABLE_FILE, max(TABLE_TEXT_FLOOR, UNPACKED_RATIO * stored))
+
+
+def most_table_values(stored: int) -> int:
+    """How many values a metadata file of an Iceberg table of that size may hold."""
+    return RECORDS_FLOOR + stored // BYTES_PER_TABLE_VALUE
 
 
 def most_tried(stored: int) -> int:

@@ -75,7 +75,7 @@ def test_metadata_files_of_very_many_entries_are_not_held_beside_each_other(
 ) -> None:
     (tmp_path / "metadata").mkdir()
     entry = member.partition("[")[2]
-    text = f"{{{member}{f',{entry}' * (1_000_000 // len(entry))}]}}"
+    text = f"{{{member}{f',{entry}' * (400_000 // len(entry))}]}}"
     for number in range(limits.MOST_TABLE_CANDIDATES):
         file = tmp_path / "metadata" / f"00001-{number}.gz.metadata.json"
         file.write_bytes(gzip.compress(text.encode()))
@@ -113,6 +113,20 @@ def test_a_table_that_was_made_to_be_unpacked_is_not(tmp_path: Path) -> None:
     zipped.write_bytes(gzip.compress(bomb))
     with pytest.raises(DamageError, match="unpacks to more than"):
         look(tmp_path / "ice", 1)
+
+
+@pytest.mark.parametrize("member", ['"metadata-log":[{}', '"snapshots":[{"snapshot-id":1}'])
+def test_a_zipped_file_of_very_many_values_is_damage_and_is_not_decoded(
+    tmp_path: Path, member: str
+) -> None:
+    (tmp_path / "metadata").mkdir()
+    noise = os.urandom(400_000).hex()  # so that it may unpack to that much
+    entry = member.partition("[")[2]
+    text = f'{{"noise":"{noise}",{member}{f",{entry}" * limits.MOST_VALUES}]}}'
+    zipped = tmp_path / "metadata" / "00001-abc.gz.metadata.json"
+    zipped.write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(DamageError, match=r"has \d+ values, and \d+ is the most"):
+        look(tmp_path, 1)
 
 
 def test_a_zipped_file_with_changed_bytes_is_damage(tmp_path: Path) -> None:

@@ -147,9 +147,13 @@ def _earlier_ones(tree: Tree, name: str, names: Collection[str]) -> set[str]:
 
 def _decoded(tree: Tree, name: str, kind: type[T]) -> T:
     data = read_file(tree, name)
+    most = limits.most_table_values(len(data))
     try:
         if ".gz." in name or name.endswith(".gz"):
             data = unzipped(data)
+        # each value follows one of these; some inside of texts are counted as well
+        if (count := sum(map(data.count, (b",", b"[", b"{")))) > most:
+            raise ValueError(f"it has {count} values, and {most} is the most")
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, ValueError, OSError, EOFError) as error:
         raise damaged(tree, name, error) from None
