@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,15 @@ def _old(root: Path) -> Path:
     for path in root.rglob("*"):
         os.utime(path, (1_700_000_000, 1_700_000_000))
     return root
+
+
+def copy_on(s3: ObjectServer, checkpoint: Path) -> str:
+    """The URL of a copy of a directory on an object store."""
+    url = s3.new_url("jobs/checkpoint")
+    with closing(ObjectDirectory(url, s3.storage_options)) as remote:
+        for path, data in contents(LocalDirectory(checkpoint)).items():
+            remote.write(path, data)
+    return url
 
 
 def test_without_yes_it_shows_everything_and_changes_nothing(cli: Cli, checkpoint: Path) -> None:
@@ -188,11 +198,7 @@ def test_a_new_folder_of_a_file_sink_gets_a_log_and_the_old_one_stays(
 def test_a_new_folder_of_a_file_sink_can_be_on_s3(
     cli: Cli, checkpoint: Path, s3: ObjectServer
 ) -> None:
-    url = s3.new_url("jobs/checkpoint")
-    remote = ObjectDirectory(url, s3.storage_options)
-    for path, data in contents(LocalDirectory(checkpoint)).items():
-        remote.write(path, data)
-    remote.close()
+    url = copy_on(s3, checkpoint)
     new = s3.new_url("jobs/new")
     args = ("spark", "rollback", url, "--to-batch", TARGET, "--new-file-sink", new, "--yes")
     assert cli(*args, *options_of(s3)) == 0
@@ -290,13 +296,11 @@ def test_a_missing_path_is_an_error(cli: Cli, tmp_path: Path) -> None:
 def test_a_directory_on_s3_is_rewound_in_place(
     cli: Cli, checkpoint: Path, s3: ObjectServer
 ) -> None:
-    url = s3.new_url("jobs/checkpoint")
-    remote = ObjectDirectory(url, s3.storage_options)
-    for path, data in contents(LocalDirectory(checkpoint)).items():
-        remote.write(path, data)
+    url = copy_on(s3, checkpoint)
     args = ("spark", "rollback", url, "--to-batch", TARGET, "--query-id", "keep", "--yes")
     told = cli.document(*args, *options_of(s3))
     assert told["store"].endswith("jobs/checkpoint.seamark")
+    remote = ObjectDirectory(url, s3.storage_options)
     assert Tree.of(remote).batches("commits") == [0, 1, 2, 3]
     aside = ObjectDirectory(f"{url}{told['aside'].rpartition('checkpoint')[2]}", s3.storage_options)
     assert len(aside.listing()) == sum(each["files"] for each in told["moves"])
