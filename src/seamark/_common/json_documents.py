@@ -61,10 +61,15 @@ def require_unambiguous(text: str) -> None:
 
 def require_few_values(text: str) -> None:
     """:class:`DamageError` when foreign JSON has too many values to be decoded."""
-    # each value follows one of these; some inside of texts are counted as well
-    count = sum(map(text.count, ",[{"))
+    count = most_values_in(text)
     if count > limits.MOST_VALUES:
         raise DamageError(f"a JSON text has {count} values, and {limits.MOST_VALUES} is the most")
+
+
+def most_values_in(text: str | bytes) -> int:
+    """How many values a JSON text can have at most; nothing of it is decoded."""
+    # each value follows one of these; some inside of texts are counted as well
+    return sum(map(text.count, ",[{") if isinstance(text, str) else map(text.count, b",[{"))
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> None:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from seamark._common.json_documents import decode_foreign
+from seamark._common.text import shortened
 from seamark.errors import DamageError
+from seamark.limits import LONGEST_REASON
 from seamark.spark.batch_log import Plan, require_few_lines
 
 if TYPE_CHECKING:
@@ -62,7 +64,8 @@ def _require_uri(path: str, where: str) -> None:
     except ValueError:
         is_one = False
     if not is_one:
-        raise DamageError(f"{where} names a file by what is no URI: {path[:200]!r}")
+        shown = shortened(path, LONGEST_REASON)
+        raise DamageError(f"{where} names a file by what is no URI: {shown!r}")
 
 
 def is_same_time(file: PlannedFile, now: int) -> bool:

@@ -22,7 +22,7 @@ from seamark.capture.declared_inputs import Inputs, require_declared
 from seamark.capture.planned_compactions import is_compaction, planned_logs
 from seamark.capture.planned_files import IF_IT_CANNOT_BE, Modified, modified_by, planned_files
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log
-from seamark.checkpoint_dir.files import CheckpointFiles
+from seamark.checkpoint_dir.files import CheckpointFiles, newest_source_entry
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, SeamarkError
 from seamark.spark.batch_log import (
@@ -218,10 +218,9 @@ def newest_entries(files: CheckpointFiles) -> Newest:
 
 def _newest_entry(files: CheckpointFiles, folder: str) -> int | None:
     """The last entry of a file source's log; None for what another kind of source keeps."""
-    entries = files.source_entry_names(folder)
-    if not entries:
+    newest = newest_source_entry(files.names(f"sources/{folder}"))
+    if newest is None:
         return None
-    newest = max(entries, key=lambda name: int(name.partition(".")[0]))
     text = files.read_text(f"sources/{folder}/{newest}")
     return int(newest.partition(".")[0]) if text is not None and is_file_log(text) else None
 

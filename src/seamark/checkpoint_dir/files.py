@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from seamark import limits
@@ -42,6 +42,12 @@ def largest_read(relative: str) -> int:
     folder, _, _ = relative.rpartition("/")
     is_document = relative == "metadata" or folder in ("offsets", "commits")
     return limits.LARGEST_DOCUMENT if is_document or "/_" in folder else limits.LARGEST_FILE
+
+
+def newest_source_entry(names: Iterable[str]) -> str | None:
+    """The last entry of one source's log, by the names in its folder; None when it has none."""
+    entries = filter(_SOURCE_ENTRY.fullmatch, names)
+    return max(entries, key=lambda name: int(name.partition(".")[0]), default=None)
 
 
 class CheckpointFiles(ABC):

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from seamark import limits
+from seamark._common.json_documents import most_values_in
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import RefusedError
 from seamark.native.table_log import SAY_IT_YOURSELF, TableAt, damaged, read_file
@@ -151,8 +152,7 @@ def _decoded(tree: Tree, name: str, kind: type[T]) -> T:
     try:
         if ".gz." in name or name.endswith(".gz"):
             data = unzipped(data)
-        # each value follows one of these; some inside of texts are counted as well
-        if (count := sum(map(data.count, (b",", b"[", b"{")))) > most:
+        if (count := most_values_in(data)) > most:
             raise ValueError(f"it has {count} values, and {most} is the most")
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, ValueError, OSError, EOFError) as error:

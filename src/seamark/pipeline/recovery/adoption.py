@@ -5,7 +5,6 @@ Tests: ``tests/pipeline/test_changed_pipelines.py``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from seamark.capture.declared_inputs import has_read_elsewhere
 from seamark.capture.plans import install_plan, own_lines
 from seamark.capture.restore import restore_files
 from seamark.capture.unread_entries import forget_unread
+from seamark.checkpoint_dir.files import newest_source_entry
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
@@ -132,12 +132,11 @@ def _read_elsewhere(taken: BatchAt, lines: Sequence[str], identity: PipelineIden
 
 def _newest_entry(taken: BatchAt, folder: int) -> str | None:
     """The path of the newest entry of a source's own log, up to the batch."""
-    numbered = {
-        int(match[1]): path
-        for path in taken.logs
-        if (match := re.fullmatch(rf"sources/{folder}/([0-9]{{1,18}})(?:\.compact)?", path))
-    }
-    return numbered[max(numbered)] if numbered else None
+    log = f"sources/{folder}/"
+    newest = newest_source_entry(
+        path.removeprefix(log) for path in taken.logs if path.startswith(log)
+    )
+    return None if newest is None else log + newest
 
 
 _IN_ORDER: Final = (

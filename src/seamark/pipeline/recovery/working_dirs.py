@@ -195,6 +195,11 @@ class WorkingDirs:
         self, copy: WorkingCopy, note: ReadyNote, after: int, timeline: str
     ) -> dict[int, Plan]:
         """What Spark had planned in a copy after a batch; also saved in case this start dies."""
+        return self._save_plans(copy, note, after, timeline).plans
+
+    def _save_plans(
+        self, copy: WorkingCopy, note: ReadyNote, after: int, timeline: str
+    ) -> _SavedPlans:
         plans: dict[int, Plan] = {}
         # a copy of an abandoned history may have been left here, and with another order of
         # sources their folders get other numbers: then Spark plans the batches again itself
@@ -206,7 +211,7 @@ class WorkingDirs:
             }
         saved = _SavedPlans(self._leaves, plans, timeline, note.topics)
         self._place.write(_PLANS, msgspec.json.encode(saved))
-        return plans
+        return saved
 
     def _plan_in(self, copy: WorkingCopy, batch: int) -> Plan | None:
         """What a copy has planned for a batch; None unless every part of it is whole.
@@ -230,12 +235,12 @@ class WorkingDirs:
         :class:`PositionUnavailable` when that was for a topic that is another one now. No
         checkpoint tells, and the new topic's rows before the old positions would never be read.
         """
+        saved = self._saved(timeline)
         for copy in self.copies():
             note = self.note_of(copy)
             if note is not None and note.leaves == self._leaves and not copy.batches("commits"):
-                self.plans_in(copy, note, -1, timeline)
+                saved = self._save_plans(copy, note, -1, timeline)
                 break
-        saved = self._saved(timeline)
         if saved.plans:
             require_topics_of_first_plan(saved.topics, self._topics, self._place.root)
         return saved.plans

@@ -22,6 +22,7 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
+from seamark.limits import LONGEST_NAME
 from seamark.progress.ledger import Turn, Writes
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _INGESTED: Final = "ingest-"
 _TRIES: Final = 3
 _PATIENCE: Final = 10.0
-_LONGEST_NAME: Final = 255
 
 Manifest = tuple[str, int, int]
 """The name, inode and size of the list of a database's files."""
@@ -267,7 +267,7 @@ class Secondary:
     def _manifest(self) -> Manifest:
         """Distinguishes the list of the database's files from any list before or after."""
         with translate_rocksdb_errors(self._path):
-            name = read_file(self._path, "CURRENT", _LONGEST_NAME).decode("ascii").strip()
+            name = read_file(self._path, "CURRENT", LONGEST_NAME).decode("ascii").strip()
             stat = os.stat(f"{self._path}/{name}")
         return name, stat.st_ino, stat.st_size
 

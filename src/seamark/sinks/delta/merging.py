@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, RefusedError
+from seamark.limits import LONGEST_NAME
 from seamark.sinks.delta.actions import StagedFile, partition_text
 from seamark.sinks.delta.entries import add_files
 from seamark.sinks.delta.place import hooks_after
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 _AT: Final = "\x00row"
 """No column of a Delta table has this name."""
-_LONGEST_NAME: Final = 255
-"""Bytes that file systems take for one name."""
 
 
 def read_changes(blobs: Blobs, files: Sequence[StagedFile]) -> pa.Table | None:
@@ -129,7 +128,7 @@ def refuse_spoiled_values(
             )
         may_be_long = pa.types.is_string(column.type) or pa.types.is_floating(column.type)
         for value in pc.unique(column).to_pylist() if on_disk and may_be_long else ():
-            if len(_folder(name, value)) > _LONGEST_NAME:
+            if len(_folder(name, value)) > LONGEST_NAME:
                 raise RefusedError(
                     f"epoch {epoch} has a value in the partition column {name!r} that is too long "
                     f"for the name of a folder: {str(value)[:80]!r}",
