@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,20 @@ def test_I10_a_secret_reaches_neither_error_nor_log_nor_store(
     assert "no-such-bucket-anywhere" in everything
     assert SECRET not in everything
     assert SECRET[::-1] not in everything
+
+
+def test_without_credentials_the_error_says_how_to_give_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with socket.create_server(("127.0.0.1", 0)) as nothing_listens:
+        port = nothing_listens.getsockname()[1]
+    machine = {"metadata_endpoint": f"http://127.0.0.1:{port}", "allow_http": "true"}
+    store = open_store("s3://bucket/x", storage_options={"region": "us-east-1", **machine})
+    with pytest.raises(StoreUnavailableError) as caught:
+        store.list_ids()
+    assert "AWS_ACCESS_KEY_ID" in (caught.value.hint or "")
 
 
 def test_I8_a_bucket_that_does_not_exist_is_not_an_empty_store(s3: ObjectServer) -> None:

@@ -66,6 +66,10 @@ _NO_BUCKET: Final = re.compile(
 )
 _NO_TIME: Final = re.compile(r"year -?\d+ is out of range")
 """What Python says of a time that it cannot hold; a service may name any."""
+_ASKED_THE_MACHINE: Final = re.compile(
+    "/latest/(?:api/token|meta-data)|/computeMetadata/|/metadata/identity/"
+)
+"""Where clients of S3, Google Cloud Storage and Azure ask for a machine's own credentials."""
 _HAPPENED_NOT: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError)
 
 
@@ -337,7 +341,7 @@ class ObjectBlobs(Blobs):
             raise (OutcomeUnknownError if maybe else StoreUnavailableError)(
                 f"{doing} {key} failed: {self._brief(error)}",
                 where=self.url,
-                hint=_ADVICE.get(type(error).__name__),
+                hint=_advice(error),
             ) from None
 
     def _brief(self, error: Exception) -> str:
@@ -355,6 +359,16 @@ _ADVICE: Final = {
     "PermissionDeniedError": "The credentials lack a permission on this prefix.",
     "UnauthenticatedError": "The credentials are missing, wrong or expired.",
 }
+
+
+def _advice(error: Exception) -> str | None:
+    if _ASKED_THE_MACHINE.search(str(error)):
+        return (
+            "No credentials were given, and this machine has none of its own. Give them by the "
+            "environment (for S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) or by "
+            "storage_options."
+        )
+    return _ADVICE.get(type(error).__name__)
 
 
 def _plain_message(error: Exception, redact: Redactor) -> str:
