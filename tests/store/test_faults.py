@@ -7,7 +7,12 @@ from contextlib import contextmanager, suppress
 
 import obstore
 import pytest
-from obstore.exceptions import GenericError, PermissionDeniedError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    GenericError,
+    PermissionDeniedError,
+    PreconditionError,
+)
 from obstore.store import MemoryStore
 
 from seamark.blobs import conditional_writes as settle
@@ -36,7 +41,7 @@ from tests.store.support.scenarios import (
 from tests.support.disk import SimulatedDisk
 from tests.support.faults import Fault
 from tests.support.mounting import mount
-from tests.support.recording import Recording
+from tests.support.recording import Call, Recording
 from tests.support.slow_cases import slow_except
 
 SOME = slow_except(SCENARIOS, *EVERY_DAY, name=lambda scenario: scenario.name)
@@ -175,6 +180,42 @@ def test_I1_to_I8_hold_when_any_request_works_but_reports_failure(
             scenario.act(store, facts)
         found = list(violations(fresh.open, facts))
         assert not found, f"put {number + 1} of {attempts} said time-out: {found}"
+
+
+@pytest.mark.parametrize("scenario", SOME)
+def test_a_client_that_is_refused_what_it_has_done_itself_stops_nothing(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has asked again, because the first answer was lost on its way."""
+    for number in range(len(conditional_puts_of(scenario, monkeypatch))):
+        fresh, facts = Bucket(monkeypatch), Facts()
+        store = scenario.prepare(fresh.open, facts)
+        puts: list[str] = []
+
+        def is_repeated(call: Call, number: int = number, puts: list[str] = puts) -> bool:
+            puts.extend([str(call)] * is_conditional(call))
+            return is_conditional(call) and len(puts) == number + 1
+
+        def refusal(number: int = number, puts: list[str] = puts) -> BaseException:
+            is_create = "mode=create" in puts[number]
+            return AlreadyExistsError("409") if is_create else PreconditionError("412")
+
+        with fresh.failing(Fault("fail_after", is_repeated, error=refusal)):
+            scenario.act(store, facts)
+        found = list(violations(fresh.open, facts))
+        assert not found, f"{puts[number]} was refused: {found}"
+
+
+def is_conditional(call: Call) -> bool:
+    return call.name == "put" and "mode=overwrite" not in call.summary
+
+
+def conditional_puts_of(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    fresh, facts = Bucket(monkeypatch), Facts()
+    store = scenario.prepare(fresh.open, facts)
+    with fresh.failing() as recording:
+        scenario.act(store, facts)
+    return [call for call in recording.calls if is_conditional(call)]
 
 
 @pytest.mark.parametrize("scenario", SOME)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seamark.blobs.contract import Blobs, Entry, KeyExists, Tag
+from seamark.blobs.contract import Blobs, Entry, KeyExists, Tag, TagMismatch
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import StoreUnavailableError
@@ -134,3 +134,32 @@ def test_damage_counts_more_than_anything_else() -> None:
     assert exit_code_of([failing(7), failing(3), failing(6)]) == 3
     assert exit_code_of([failing(7), failing(6)]) == 6
     assert exit_code_of([HealthCheck("x", "warning", "", exit_code=3)]) == 0
+
+
+class Repeating(MemoryBlobs):
+    """A client that asks again when an answer is lost, and is then refused its own write."""
+
+    def create(self, key: str, data: bytes) -> Tag:
+        super().create(key, data)
+        raise KeyExists(key)
+
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        super().replace(key, data, tag)
+        raise TagMismatch(key)
+
+
+def test_a_place_whose_answers_get_lost_is_not_accused() -> None:
+    assert set(verdicts(Repeating()).values()) == {"ok"}
+
+
+class Refusing(MemoryBlobs):
+    """Knows no tag again, as a service whose tags change on their way."""
+
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        raise TagMismatch(key)
+
+
+def test_a_place_that_refuses_every_replace_is_told_as_such() -> None:
+    checks = {check.name: check for check in check_place(Refusing(), write=True)}
+    assert checks["conditional writes"].verdict == "failed"
+    assert "although its condition holds" in checks["conditional writes"].found

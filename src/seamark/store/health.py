@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from seamark._common.files import sync_folder
-from seamark.blobs.conditional_writes import probe_conditional_writes
+from seamark.blobs.conditional_writes import create_once, probe_conditional_writes
 from seamark.blobs.contract import PROBE_PREFIX, Blobs
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, RefusedError, SeamarkError, StoreUnavailableError
@@ -24,6 +24,7 @@ _SLOW_WRITE: Final = 0.25
 _FEW_BYTES: Final = 1 << 30
 _FEW_PERCENT: Final = 5
 _TRIES: Final = 3
+_PROBE_LIMIT: Final = 4096
 _MIB: Final = 1 << 20
 _MOUNTS: Final = "/proc/self/mountinfo"
 _NETWORK: Final = re.compile(
@@ -159,9 +160,9 @@ def _writing(blobs: Blobs) -> list[HealthCheck]:
 
 
 def _write_and_remove(blobs: Blobs, key: str) -> HealthCheck:
-    blobs.create(key, b"seamark doctor")
+    create_once(blobs, key, b"seamark doctor", _PROBE_LIMIT)
     try:
-        blob = blobs.read(key, 64)
+        blob = blobs.read(key, _PROBE_LIMIT)
     finally:
         try:
             blobs.delete([key])
@@ -189,7 +190,7 @@ def _durable_write(blobs: Blobs) -> HealthCheck:
     try:
         for key in keys:
             started = time.perf_counter()
-            blobs.create(key, b"x" * 4096)
+            create_once(blobs, key, b"x" * 4096, _PROBE_LIMIT)
             seconds.append(time.perf_counter() - started)
     finally:
         blobs.delete(keys)
@@ -261,7 +262,7 @@ def _clock(blobs: Blobs) -> HealthCheck:
                 file.flush()
                 there = os.fstat(file.fileno()).st_mtime
         else:
-            blobs.create(key, b"?")
+            create_once(blobs, key, b"?", _PROBE_LIMIT)
             entry = blobs.stat(key)
             if entry is None:
                 raise RefusedError("what was written is not there")
