@@ -5,6 +5,7 @@ Tests: ``tests/native/test_sink_tables.py``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -15,6 +16,8 @@ from seamark.errors import DamageError, RefusedError
 Kind = Literal["delta", "iceberg"]
 
 SAY_IT_YOURSELF: Final = "Leave --table out and say --query-id yourself."
+_MOST_NAMED: Final = 5
+_LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,59 @@ class TableAt:
     def is_ahead_of(self, batch: int) -> bool:
         """Whether it has later batches, and would drop those numbers."""
         return self.newest_batch is not None and self.newest_batch > batch
+
+
+class OtherWriters:
+    """Those that a table met first after a batch of a query, as it is walked back.
+
+    A directory that was restored under a new id goes on with the numbers of the old one. So an id
+    that was never there before the batch, and begins with a later one, has most likely written what
+    follows it: a query of its own begins at 0.
+    """
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._begun: dict[str, tuple[int, int | None]] = {}
+
+    def saw_after(self, batches: Mapping[str, int], before: int | None) -> None:
+        """They were written after the batch, in the version that follows ``before``."""
+        self._begun |= {name: (number, before) for name, number in batches.items()}
+
+    def saw_earlier(self, names: Mapping[str, int]) -> None:
+        """They were there before the batch."""
+        for name in names:
+            self._begun.pop(name, None)
+
+    def are_unknown(self) -> bool:
+        """Whether an earlier part of the log may say of one of them that it was there before."""
+        return bool(self._going_on())
+
+    def _going_on(self) -> dict[str, tuple[int, int | None]]:
+        return {name: begun for name, begun in self._begun.items() if begun[0] > self._batch}
+
+    def require_none(self, where: str, *, is_whole: bool) -> None:
+        """:class:`RefusedError` when one has gone on from the batch.
+
+        Where the log does ``not is_whole`` only the very next batch counts.
+        """
+        found = {
+            name: begun
+            for name, begun in self._going_on().items()
+            if is_whole or begun[0] == self._batch + 1
+        }
+        if not found:
+            return
+        some = sorted(found.items())[:_MOST_NAMED]
+        named = ", ".join(f"{name[:_LONGEST_NAME]!r} from batch {at} on" for name, (at, _) in some)
+        versions = [before for _, before in found.values() if before is not None]
+        undo = f" Version {min(versions)} is the last one without them." if versions else ""
+        raise RefusedError(
+            f"the table has what follows batch {self._batch} under another id: the directory was "
+            "restored before, and has gone on",
+            where=f"{where}: {named}",
+            hint=f"Those batches would be written once more: bring the table back first.{undo} "
+            f"{SAY_IT_YOURSELF}",
+        )
 
 
 def read_file(tree: Tree, name: str) -> bytes:
