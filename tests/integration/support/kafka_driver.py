@@ -16,7 +16,6 @@ from typing import Any
 
 import seamark
 from seamark.errors import SeamarkError
-from seamark.pipeline.declaration.settings import Policy
 from seamark.sinks import KafkaSink
 from seamark.sinks.kafka.ledger import Entry
 from seamark.testing.crashes import FailPoint, KillHere, die
@@ -56,7 +55,7 @@ def main(
     point: str,
     marker: str,
     ledger: str = "",
-    policy: Policy = "strict",
+    policy: Any = "strict",
 ) -> int:
     spark = session("local[2]", {})
     sink = InterruptedWhenSent(
