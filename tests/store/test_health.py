@@ -163,3 +163,27 @@ def test_a_place_that_refuses_every_replace_is_told_as_such() -> None:
     checks = {check.name: check for check in check_place(Refusing(), write=True)}
     assert checks["conditional writes"].verdict == "failed"
     assert "although its condition holds" in checks["conditional writes"].found
+
+
+class ListingLate(MemoryBlobs):
+    """Lists what was there a moment ago."""
+
+    def __init__(self, *, adds: bool, removes: bool) -> None:
+        super().__init__()
+        self._before: dict[str, Entry] = {}
+        self._adds, self._removes = adds, removes
+
+    def entries(self, prefix: str) -> list[Entry]:
+        now = {entry.key: entry for entry in super().entries(prefix)}
+        before, self._before = self._before, now
+        late = now.keys() & before.keys() if self._adds else now.keys()
+        late |= before.keys() if self._removes else set()
+        return sorted((now | before)[key] for key in late)
+
+
+@pytest.mark.parametrize(("adds", "removes"), [(True, False), (False, True)])
+def test_a_place_that_lists_what_is_no_longer_so_is_found_out(*, adds: bool, removes: bool) -> None:
+    blobs = ListingLate(adds=adds, removes=removes)
+    checks = {check.name: check for check in check_place(blobs, write=True)}
+    assert checks["write"].verdict == "failed"
+    assert "listing does not show" in checks["write"].found

@@ -162,7 +162,7 @@ def _writing(blobs: Blobs) -> list[HealthCheck]:
 def _write_and_remove(blobs: Blobs, key: str) -> HealthCheck:
     create_once(blobs, key, b"seamark doctor", _PROBE_LIMIT)
     try:
-        blob = blobs.read(key, _PROBE_LIMIT)
+        blob, is_listed = blobs.read(key, _PROBE_LIMIT), _is_listed(blobs, key)
     finally:
         try:
             blobs.delete([key])
@@ -176,7 +176,17 @@ def _write_and_remove(blobs: Blobs, key: str) -> HealthCheck:
             "what was written cannot be read back at once",
             hint="A store must show a write to everybody as soon as it is acknowledged.",
         )
-    return ok("write", "writing, reading back and removing work")
+    if not is_listed or _is_listed(blobs, key):
+        raise RefusedError(
+            "a listing does not show what was written or removed right before",
+            hint="A prune removes what the checkpoints that are listed do not name: it would "
+            "remove what the newest one needs. Use a store whose listings are up to date.",
+        )
+    return ok("write", "writing, reading back, listing and removing work")
+
+
+def _is_listed(blobs: Blobs, key: str) -> bool:
+    return any(entry.key == key for entry in blobs.entries(PROBE_PREFIX))
 
 
 def _conditions(blobs: Blobs) -> HealthCheck:
