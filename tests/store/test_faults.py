@@ -346,6 +346,19 @@ def test_a_stale_listing_hides_nothing_that_the_pointer_names(bucket: Bucket) ->
         assert store.recover_latest_validated().chosen_id == 2
 
 
+def test_what_is_removed_while_its_last_bytes_are_asked_for_again_is_gone(bucket: Bucket) -> None:
+    blobs = bucket.open().backend
+    blobs.create("a", b"some bytes")
+    removed = GenericError("Object at location a not found: 404 <Code>NoSuchKey</Code>")
+    with bucket.failing(Fault("fail_before", "^get.stream.next", count=None, error=removed)):
+        assert blobs.read("a", 100) is None
+        assert blobs.read_range("a", 0, 4) is None
+    no_bucket = GenericError("404 <Code>NoSuchBucket</Code>")
+    failing = bucket.failing(Fault("fail_before", "^get.stream.next", error=no_bucket))
+    with failing, pytest.raises(StoreUnavailableError):
+        blobs.read("a", 100)
+
+
 def test_a_slow_store_is_only_slow(bucket: Bucket) -> None:
     with bucket.failing(Fault("slow", "", count=None, seconds=0.01)):
         save(bucket.open(), Facts(), 1)
