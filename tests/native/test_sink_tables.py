@@ -23,6 +23,7 @@ from tests.native.support.tables import QUERY, delta_table, iceberg_table
 
 OTHER = "11111111-2222-3333-4444-555555555555"
 NEW = "99999999-2222-3333-4444-555555555555"
+NEWER = "00000000-2222-3333-4444-555555555555"
 
 
 def look(table: Path, batch: int) -> TableAt:
@@ -60,6 +61,7 @@ def test_a_table_that_does_not_know_the_query_says_so(make: Any, tmp_path: Path)
     [
         [(NEW, 3), (NEW, 4)],
         [None, (NEW, 5)],  # a batch without rows has no commit
+        [(NEW, 3), (NEWER, 3), (NEW, 4)],
     ],
 )
 def test_batches_that_the_same_checkpoint_went_on_with_under_a_new_id_are_told(

@@ -12,12 +12,11 @@ from typing import Final, Literal
 from seamark import limits
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import DamageError, RefusedError
+from seamark.native.delta_checkpoints import LONGEST_NAME, MOST_NAMED
 
 Kind = Literal["delta", "iceberg"]
 
 SAY_IT_YOURSELF: Final = "Leave --table out and say --query-id yourself."
-_MOST_NAMED: Final = 5
-_LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,14 @@ class OtherWriters:
     def __init__(self, batch: int) -> None:
         self._batch = batch
         self._begun: dict[str, tuple[int, int | None]] = {}
+        """By name: its first batch, if that is a later one, and the version before it."""
 
     def saw_after(self, batches: Mapping[str, int], before: int | None) -> None:
         """They were written after the batch, in the version that follows ``before``."""
-        self._begun |= {name: (number, before) for name, number in batches.items()}
+        for name, number in batches.items():
+            self._begun.pop(name, None)  # so that the oldest one comes last
+            if number > self._batch:
+                self._begun[name] = number, before
 
     def saw_earlier(self, names: Mapping[str, int]) -> None:
         """They were there before the batch."""
@@ -60,10 +63,7 @@ class OtherWriters:
 
     def are_unknown(self) -> bool:
         """Whether an earlier part of the log may say of one of them that it was there before."""
-        return bool(self._going_on())
-
-    def _going_on(self) -> dict[str, tuple[int, int | None]]:
-        return {name: begun for name, begun in self._begun.items() if begun[0] > self._batch}
+        return bool(self._begun)
 
     def require_none(self, where: str, *, is_whole: bool) -> None:
         """:class:`RefusedError` when one has gone on from the batch.
@@ -72,15 +72,15 @@ class OtherWriters:
         """
         found = {
             name: begun
-            for name, begun in self._going_on().items()
+            for name, begun in self._begun.items()
             if is_whole or begun[0] == self._batch + 1
         }
         if not found:
             return
-        some = sorted(found.items())[:_MOST_NAMED]
-        named = ", ".join(f"{name[:_LONGEST_NAME]!r} from batch {at} on" for name, (at, _) in some)
-        versions = [before for _, before in found.values() if before is not None]
-        undo = f" Version {min(versions)} is the last one without them." if versions else ""
+        some = sorted(found.items())[:MOST_NAMED]
+        named = ", ".join(f"{name[:LONGEST_NAME]!r} from batch {at} on" for name, (at, _) in some)
+        _, before = [*found.values()][-1]
+        undo = "" if before is None else f" Version {before} is the last one without them."
         raise RefusedError(
             f"the table has what follows batch {self._batch} under another id: the directory was "
             "restored before, and has gone on",
