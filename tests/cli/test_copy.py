@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from seamark.cli import copy
-from seamark.errors import FencedError, RefusedError
+from seamark.errors import FencedError, RefusedError, StoreUnavailableError
 from seamark.pipeline.recovery.rollback import roll_back
 from seamark.store import open_store
 from seamark.store.copy.plan import CopyPlan, plan_copy
+from seamark.store.copy.run import SourceRolledBack
 from tests.cli.support.overtaking import after_latest
 from tests.cli.support.running import Cli, closed_folder, epoch, flip, options_of, without_rights
 from tests.store.support.copies import COUNTING, fill, problems
@@ -193,3 +194,50 @@ def test_the_newest_that_is_given_up_and_pruned_before_it_is_copied_is_another_o
     newest = running.list()[-1]
     assert (found["checkpoints"][-1]["id"], newest[1]) == (newest[0], 1)
     running.close()
+
+
+@pytest.mark.parametrize("which", [[], ["latest"], ["3"]])
+def test_a_source_that_is_rolled_back_meanwhile_is_copied_again_unless_an_id_is_named(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: list[str]
+) -> None:
+    running = open_store(tmp_path / "source")
+    running.claim(pipeline="orders")
+    for number in (1, 2, 3):
+        epoch(running, number, number)
+    look_at, plans = plan_copy, list[CopyPlan]()
+
+    def planned(*args: Any, **options: Any) -> CopyPlan:
+        plans.append(look_at(*args, **options))
+        if len(plans) == 1:
+            roll_back(running, 1, "orders")
+        return plans[-1]
+
+    monkeypatch.setattr(copy, "plan_copy", planned)
+    code = cli("copy", tmp_path / "source", tmp_path / "target", *which)
+    if which == ["3"]:
+        assert code == 7
+        assert "do not start a pipeline on it" in " ".join(cli.err.split())
+        return
+    assert code == 0
+    target = open_store(tmp_path / "target")
+    newest, there = running.load_latest(), target.load_latest()
+    assert newest is not None
+    assert there is not None
+    assert (there.checkpoint_id, there.timeline) == (newest.checkpoint_id, newest.timeline)
+    assert target.owner().superseded == running.owner().superseded
+    running.close()
+
+
+def test_what_a_copy_of_two_histories_may_have_left_is_told_when_it_cannot_be_repeated(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_store(tmp_path / "source")
+    epoch(source, 1, 1)
+    outcomes = iter([SourceRolledBack("it was rolled back"), StoreUnavailableError("no answer")])
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise next(outcomes)
+
+    monkeypatch.setattr(copy, "copy_checkpoints", failing)
+    assert cli("copy", tmp_path / "source", tmp_path / "target") == 7
+    assert "it was rolled back" in cli.err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark.errors import FencedError
+from seamark.errors import FencedError, RefusedError
 from seamark.spark.java import java_home
 from tests.pipeline.support.drivers import overtaken
 from tests.sinks.support.kafka_records import Broker
@@ -30,16 +30,32 @@ def write_input(folder: Path) -> list[int]:
     return [*range(FILES * ROWS)]
 
 
-def run(folder: Path, broker: Broker, topic: str, shards: int, point: str) -> int:
+def run(
+    folder: Path, broker: Broker, topic: str, shards: int, point: str, *others: str, ends: int = 0
+) -> int:
     marker = folder / "marker"
-    given = [str(folder), broker.servers, topic, str(shards), point, str(marker)]
+    given = [str(folder), broker.servers, topic, str(shards), point, str(marker), *others]
     command = [sys.executable, "-m", "tests.integration.support.kafka_driver", *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if point:
         assert marker.read_text().splitlines()[-1] == f"reached {point}", done.stderr[-2000:]
     else:
-        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.returncode == ends, done.stdout + done.stderr[-2000:]
     return done.returncode
+
+
+def test_an_epoch_that_one_ledger_says_is_shown_is_not_shown_again_by_another(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Whatever the policy: only the ledger that it was prepared with knows what became of it."""
+    rows = write_input(tmp_path)
+    assert run(tmp_path, broker, topic, 1, "shown:1") == -9
+    for policy in ("strict", "warn", "evolve"):
+        run(tmp_path, broker, topic, 1, "", f"{topic}-ledger", policy, ends=RefusedError.exit_code)
+    shown = broker.numbers(topic)
+    assert len({*shown}) == len(shown) == ROWS
+    run(tmp_path, broker, topic, 1, "")
+    assert sorted(broker.numbers(topic)) == rows
 
 
 def test_a_pipeline_that_is_killed_again_and_again_shows_each_row_once(

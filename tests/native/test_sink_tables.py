@@ -22,6 +22,8 @@ from seamark.native.table_log import TableAt
 from tests.native.support.tables import QUERY, delta_table, iceberg_table
 
 OTHER = "11111111-2222-3333-4444-555555555555"
+NEW = "99999999-2222-3333-4444-555555555555"
+NEWER = "00000000-2222-3333-4444-555555555555"
 
 
 def look(table: Path, batch: int) -> TableAt:
@@ -52,6 +54,42 @@ def test_a_table_that_is_not_ahead_has_nothing_to_undo(make: Any, tmp_path: Path
 def test_a_table_that_does_not_know_the_query_says_so(make: Any, tmp_path: Path) -> None:
     make(tmp_path, [None, (OTHER, 5)])
     assert look(tmp_path, 5).newest_batch is None
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [(NEW, 3), (NEW, 4)],
+        [None, (NEW, 5)],  # a batch without rows has no commit
+        [(NEW, 3), (NEWER, 3), (NEW, 4)],
+    ],
+)
+def test_batches_that_the_same_checkpoint_went_on_with_under_a_new_id_are_told(
+    make: Any, tmp_path: Path, later: list[tuple[str, int] | None]
+) -> None:
+    commits = [(QUERY, 0), (OTHER, 8), (QUERY, 2), *later, (OTHER, 9)]
+    versions = make(tmp_path, commits)
+    with pytest.raises(RefusedError, match="what follows batch 2 under another id") as refused:
+        look(tmp_path, 2)
+    first = next(number for number, commit in enumerate(commits) if commit and commit[0] == NEW)
+    assert f"Version {versions[first - 1]} is the last one without them" in str(refused.value)
+    assert OTHER not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "commits",
+    [
+        [(OTHER, 8), (QUERY, 2), (OTHER, 9)],  # it was there before
+        [(OTHER, 2), (QUERY, 2), (OTHER, 3), (QUERY, 3), (OTHER, 4)],
+        [(QUERY, 2), (OTHER, 0), (OTHER, 1), (OTHER, 9)],  # it has begun since
+    ],
+)
+def test_another_query_that_writes_beside_it_is_none_that_went_on(
+    make: Any, tmp_path: Path, commits: list[tuple[str, int]]
+) -> None:
+    make(tmp_path, commits)
+    newest = max(number for name, number in commits if name == QUERY)
+    assert look(tmp_path, newest).newest_batch == newest
 
 
 def test_batches_without_a_commit_of_their_own_make_no_difference(

@@ -16,6 +16,7 @@ from seamark.pipeline.declaration.compatibility import (
 )
 from seamark.pipeline.declaration.settings import Policy
 from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.declaration.upgrade_plan import plan_upgrade, upgrade_table
 from seamark.spark.plans.computation import FORM
 
 BASE: dict[str, Any] = {
@@ -134,6 +135,17 @@ def test_a_structure_that_lacks_a_part_is_damage(part: str) -> None:
     with pytest.raises(DamageError, match="checkpoint 1 does not say in a known way") as damage:
         check_checkpoint(checkpoint, identity, "auto_reset")
     assert "roll back to an earlier" in str(damage.value)
+
+
+def test_another_ledger_of_a_sink_is_a_change_where_the_old_one_is_recorded() -> None:
+    new = changed("sinks.bars.options", {"ledger": "b"})
+    assert compare_structures(BASE, new, "strict").fit is Compatibility.SAME
+    assert "ledger" not in upgrade_table(plan_upgrade(BASE, new))
+    old = changed("sinks.bars.options", {"ledger": "a"})
+    verdict = compare_structures(old, new, "strict")
+    assert verdict.fit is Compatibility.REFUSED
+    assert "ledger" in str(verdict.changes)
+    assert "ledger a → b" in upgrade_table(plan_upgrade(old, new))
 
 
 @pytest.mark.parametrize("is_stateful", [False, True])

@@ -8,7 +8,11 @@ import pytest
 
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.declaration.target_names import kept_targets, target_names
+from seamark.pipeline.declaration.target_names import (
+    has_same_target,
+    kept_targets,
+    target_names,
+)
 
 
 def sinks(**targets: str) -> dict[str, dict[str, Any]]:
@@ -63,3 +67,18 @@ def test_no_other_output_may_have_a_name_that_a_target_still_knows() -> None:
 def test_a_name_that_could_lead_elsewhere_is_damage(name: str) -> None:
     with pytest.raises(DamageError, match="in a way that no output can have"):
         target_names(checkpoint({"candles": name}, candles="/b"), sinks(candles="/b"))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_same"),
+    [
+        ({"ledger": "a"}, {"ledger": "a"}, True),
+        ({"ledger": "a"}, {"ledger": "b"}, False),
+        ({}, {"ledger": "b"}, True),  # not recorded by the Seamark that made the checkpoint
+    ],
+)
+def test_a_sink_with_another_ledger_has_another_target(
+    before: dict[str, Any], now: dict[str, Any], is_same: bool
+) -> None:
+    old, new = ({"kind": "kafka", "target": "t", "options": each} for each in (before, now))
+    assert has_same_target(old, new) is is_same

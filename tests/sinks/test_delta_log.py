@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from seamark.blobs.contract import KeyExists, Tag
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import (
@@ -254,6 +255,25 @@ def test_the_record_of_an_attempt_that_cannot_be_read_is_no_record(
     (record,) = tmp_path.rglob("epoch.json")
     record.write_bytes(data)
     assert staging.staged("a1") is None
+
+
+class Repeating(MemoryBlobs):
+    """A client that asks again when an answer is lost, and is then refused its own write."""
+
+    def create(self, key: str, data: bytes) -> Tag:
+        super().create(key, data)
+        raise KeyExists(key)
+
+
+def test_what_is_staged_is_noted_although_each_answer_gets_lost(tmp_path: Path) -> None:
+    place = TablePlace(tmp_path)
+    place.control = Repeating()
+    staging = Staging(place, PIPELINE, SINK, merges=False)
+    staging.begin_again(receipt(1, "a1"))
+    staging.write_list("a1", b"what an earlier try has left")
+    digest = staging.write_list("a1", b"what counts")
+    assert staging.staged("a1") == receipt(1, "a1")
+    assert staging.read_list("a1", digest) == b"what counts"
 
 
 # on a real table

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -99,6 +100,45 @@ def test_what_is_published_during_a_removal_keeps_what_it_builds_on(
             assert kept > 3, "it was hardly ever published"
             return
         kept += made[0] is not None
+        require_whole(beside, made[0], at)
+    raise AssertionError("it never came to an end")
+
+
+class FailingSeat(ObjectSeat):
+    """One of the calls after the other process was let in is not answered."""
+
+    fails_in = 0
+
+    def _next(self) -> Blobs:
+        was_waiting = self._visitor is not None
+        base = super()._next()
+        if not was_waiting and self._visitor is None:
+            self.fails_in -= 1
+            if self.fails_in == 0:
+                raise StoreUnavailableError("no answer")
+        return base
+
+
+@pytest.mark.parametrize("fails_in", range(1, 9))
+@pytest.mark.parametrize("remove", REMOVALS)
+def test_what_is_published_during_a_removal_that_fails_keeps_what_it_builds_on(
+    remove: Remove, fails_in: int
+) -> None:
+    for at in range(1, 100):
+        blobs = MemoryBlobs()
+        seat = FailingSeat(blobs)
+        seat.fails_in = fails_in
+        beside, parent = begun(blobs)
+        made: list[CheckpointId | None] = []
+
+        def publish(beside: StateStore = beside, parent: Any = parent, made: Any = made) -> None:
+            made.append(go_back(beside, parent, rebase=False))
+
+        seat.arm(at, publish)
+        with suppress(StoreUnavailableError):
+            remove(StateStore(seat), parent)
+        if seat.disarm():
+            return
         require_whole(beside, made[0], at)
     raise AssertionError("it never came to an end")
 

@@ -7,7 +7,12 @@ from contextlib import contextmanager, suppress
 
 import obstore
 import pytest
-from obstore.exceptions import GenericError, PermissionDeniedError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    GenericError,
+    PermissionDeniedError,
+    PreconditionError,
+)
 from obstore.store import MemoryStore
 
 from seamark.blobs import conditional_writes as settle
@@ -36,7 +41,7 @@ from tests.store.support.scenarios import (
 from tests.support.disk import SimulatedDisk
 from tests.support.faults import Fault
 from tests.support.mounting import mount
-from tests.support.recording import Recording
+from tests.support.recording import Call, Recording
 from tests.support.slow_cases import slow_except
 
 SOME = slow_except(SCENARIOS, *EVERY_DAY, name=lambda scenario: scenario.name)
@@ -178,6 +183,42 @@ def test_I1_to_I8_hold_when_any_request_works_but_reports_failure(
 
 
 @pytest.mark.parametrize("scenario", SOME)
+def test_a_client_that_is_refused_what_it_has_done_itself_stops_nothing(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has asked again, because the first answer was lost on its way."""
+    for number in range(len(conditional_puts_of(scenario, monkeypatch))):
+        fresh, facts = Bucket(monkeypatch), Facts()
+        store = scenario.prepare(fresh.open, facts)
+        puts: list[str] = []
+
+        def is_repeated(call: Call, number: int = number, puts: list[str] = puts) -> bool:
+            puts.extend([str(call)] * is_conditional(call))
+            return is_conditional(call) and len(puts) == number + 1
+
+        def refusal(number: int = number, puts: list[str] = puts) -> BaseException:
+            is_create = "mode=create" in puts[number]
+            return AlreadyExistsError("409") if is_create else PreconditionError("412")
+
+        with fresh.failing(Fault("fail_after", is_repeated, error=refusal)):
+            scenario.act(store, facts)
+        found = list(violations(fresh.open, facts))
+        assert not found, f"{puts[number]} was refused: {found}"
+
+
+def is_conditional(call: Call) -> bool:
+    return call.name == "put" and "mode=overwrite" not in call.summary
+
+
+def conditional_puts_of(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    fresh, facts = Bucket(monkeypatch), Facts()
+    store = scenario.prepare(fresh.open, facts)
+    with fresh.failing() as recording:
+        scenario.act(store, facts)
+    return [call for call in recording.calls if is_conditional(call)]
+
+
+@pytest.mark.parametrize("scenario", SOME)
 def test_I1_to_I8_hold_when_any_request_fails(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +344,19 @@ def test_a_stale_listing_hides_nothing_that_the_pointer_names(bucket: Bucket) ->
     with bucket.failing(Fault("stale_listing", "^list", count=None, behind=1000)):
         save(store, facts, 2)
         assert store.recover_latest_validated().chosen_id == 2
+
+
+def test_what_is_removed_while_its_last_bytes_are_asked_for_again_is_gone(bucket: Bucket) -> None:
+    blobs = bucket.open().backend
+    blobs.create("a", b"some bytes")
+    removed = GenericError("Object at location a not found: 404 <Code>NoSuchKey</Code>")
+    with bucket.failing(Fault("fail_before", "^get.stream.next", count=None, error=removed)):
+        assert blobs.read("a", 100) is None
+        assert blobs.read_range("a", 0, 4) is None
+    no_bucket = GenericError("404 <Code>NoSuchBucket</Code>")
+    failing = bucket.failing(Fault("fail_before", "^get.stream.next", error=no_bucket))
+    with failing, pytest.raises(StoreUnavailableError):
+        blobs.read("a", 100)
 
 
 def test_a_slow_store_is_only_slow(bucket: Bucket) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seamark.blobs.contract import Blobs, Entry, KeyExists, Tag
+from seamark.blobs.contract import Blobs, Entry, KeyExists, Tag, TagMismatch
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import StoreUnavailableError
@@ -134,3 +134,56 @@ def test_damage_counts_more_than_anything_else() -> None:
     assert exit_code_of([failing(7), failing(3), failing(6)]) == 3
     assert exit_code_of([failing(7), failing(6)]) == 6
     assert exit_code_of([HealthCheck("x", "warning", "", exit_code=3)]) == 0
+
+
+class Repeating(MemoryBlobs):
+    """A client that asks again when an answer is lost, and is then refused its own write."""
+
+    def create(self, key: str, data: bytes) -> Tag:
+        super().create(key, data)
+        raise KeyExists(key)
+
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        super().replace(key, data, tag)
+        raise TagMismatch(key)
+
+
+def test_a_place_whose_answers_get_lost_is_not_accused() -> None:
+    assert set(verdicts(Repeating()).values()) == {"ok"}
+
+
+class Refusing(MemoryBlobs):
+    """Knows no tag again, as a service whose tags change on their way."""
+
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        raise TagMismatch(key)
+
+
+def test_a_place_that_refuses_every_replace_is_told_as_such() -> None:
+    checks = {check.name: check for check in check_place(Refusing(), write=True)}
+    assert checks["conditional writes"].verdict == "failed"
+    assert "although its condition holds" in checks["conditional writes"].found
+
+
+class ListingLate(MemoryBlobs):
+    """Lists what was there a moment ago."""
+
+    def __init__(self, *, adds: bool, removes: bool) -> None:
+        super().__init__()
+        self._before: dict[str, Entry] = {}
+        self._adds, self._removes = adds, removes
+
+    def entries(self, prefix: str) -> list[Entry]:
+        now = {entry.key: entry for entry in super().entries(prefix)}
+        before, self._before = self._before, now
+        late = now.keys() & before.keys() if self._adds else now.keys()
+        late |= before.keys() if self._removes else set()
+        return sorted((now | before)[key] for key in late)
+
+
+@pytest.mark.parametrize(("adds", "removes"), [(True, False), (False, True)])
+def test_a_place_that_lists_what_is_no_longer_so_is_found_out(*, adds: bool, removes: bool) -> None:
+    blobs = ListingLate(adds=adds, removes=removes)
+    checks = {check.name: check for check in check_place(blobs, write=True)}
+    assert checks["write"].verdict == "failed"
+    assert "listing does not show" in checks["write"].found

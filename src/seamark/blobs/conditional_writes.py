@@ -20,6 +20,7 @@ from seamark.blobs.contract import PROBE_PREFIX, Blob, Blobs, KeyExists, Tag, Ta
 from seamark.errors import OutcomeUnknownError, RefusedError, SeamarkError, StoreUnavailableError
 
 _DELAYS: Final = (0.1, 0.5, 2.0)
+_PROBE_LIMIT: Final = 16
 
 log = logger_named(__name__)
 
@@ -145,7 +146,8 @@ def probe_conditional_writes(blobs: Blobs) -> None:
     """Write, and see the writes that must fail fail; :class:`RefusedError` when one does not."""
     key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
     try:
-        blobs.create(key, b"1")
+        # a client repeats a request whose answer is lost, and may then be refused its own write
+        create_once(blobs, key, b"1", _PROBE_LIMIT)
         if not (_second_create_fails(blobs, key) and _stale_replace_fails(blobs, key)):
             raise RefusedError(
                 "this store accepts conditional writes and ignores the condition",
@@ -170,10 +172,17 @@ def _second_create_fails(blobs: Blobs, key: str) -> bool:
 
 
 def _stale_replace_fails(blobs: Blobs, key: str) -> bool:
-    blob = blobs.read(key, 16)
+    blob = blobs.read(key, _PROBE_LIMIT)
     if blob is None or blob.tag in (None, (None, None)):
         return False
-    blobs.replace(key, b"3", blob.tag)
+    try:
+        replace_once(blobs, key, b"3", blob.tag, _PROBE_LIMIT)
+    except TagMismatch:
+        raise RefusedError(
+            "this store refuses a conditional write although its condition holds",
+            where=blobs.url,
+            hint="Use a store that honours If-None-Match and If-Match.",
+        ) from None
     try:
         blobs.replace(key, b"4", blob.tag)
     except TagMismatch:

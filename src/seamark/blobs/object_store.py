@@ -64,6 +64,9 @@ _RETRIES: Final = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
 _NO_BUCKET: Final = re.compile(
     "NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE
 )
+_GONE: Final = re.compile(r"\b(NoSuchKey|BlobNotFound)\b")
+"""What a service says when the client, whose connection broke, asks for the rest of a value that
+was removed meanwhile."""
 _NO_TIME: Final = re.compile(r"year -?\d+ is out of range")
 """What Python says of a time that it cannot hold; a service may name any."""
 _ASKED_THE_MACHINE: Final = re.compile(
@@ -155,6 +158,10 @@ class ObjectBlobs(Blobs):
                 return Blob(b"".join(self._pieces(key, result)), _tag_of(result.meta))
         except FileNotFoundError:
             return None
+        except StoreUnavailableError as error:
+            if _GONE.search(error.what):
+                return None
+            raise
 
     def stat(self, key: str) -> Entry | None:
         try:
@@ -182,7 +189,9 @@ class ObjectBlobs(Blobs):
                 return b"".join(self._pieces(key, result))
         except FileNotFoundError:
             return None
-        except StoreUnavailableError:
+        except StoreUnavailableError as error:
+            if _GONE.search(error.what):
+                return None
             # a range that starts after the end is refused; that says something about the value
             entry = self.stat(key)
             if entry is not None and entry.size <= offset:

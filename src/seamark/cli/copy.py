@@ -6,18 +6,25 @@ import shlex
 
 import click
 
+from seamark._common.retry import TRIES
 from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command, named_values, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
 from seamark.cli.store_argument import opened_store
-from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError, RefusedError
-from seamark.reports.named_checkpoints import resolve_id
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+)
+from seamark.reports.named_checkpoints import LATEST, resolve_id
 from seamark.reports.places import local_path
 from seamark.store import CheckpointStore, open_store
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
-from seamark.store.copy.run import copy_checkpoints, take_over_target
+from seamark.store.copy.run import SourceRolledBack, copy_checkpoints, take_over_target
 from seamark.store.owner import Standing, standing
 
 
@@ -57,11 +64,34 @@ def command(
         if take_over:
             chosen = resolve_id(here, checkpoint) if checkpoint is not None else None
             take_over_target(here, there, chosen)
-        plan, results = until_settled(lambda: _copied(here, there, checkpoint, pins=pins), here.url)
+        plan, results = _copied_of_one_history(here, there, checkpoint, pins=pins)
         document = _document(here, there, plan, results)
     print_answer(document, lambda clean: _show(clean, source, target))
     if any(copied.outcome == "damaged" for copied in results):
         raise click.exceptions.Exit(DamageError.exit_code)
+
+
+def _copied_of_one_history(
+    source: CheckpointStore, target: CheckpointStore, checkpoint: str | None, *, pins: bool
+) -> tuple[CopyPlan, list[CopyResult]]:
+    """Copied again when the source is rolled back meanwhile, unless an ID names what to copy.
+
+    :class:`SourceRolledBack` when that does not help: what the target holds is to be told.
+    """
+    rolled_back: SourceRolledBack | None = None
+    for _ in range(TRIES):
+        try:
+            return until_settled(lambda: _copied(source, target, checkpoint, pins=pins), source.url)
+        except SourceRolledBack as error:
+            rolled_back = error
+            if checkpoint not in (None, LATEST):
+                break
+        except SeamarkError:
+            if rolled_back is None:
+                raise
+            break
+    assert rolled_back is not None
+    raise rolled_back
 
 
 def _copied(
@@ -75,16 +105,16 @@ def _copied(
     try:
         plan = plan_copy(source, target, checkpoint_id, pins=pins)
     except CheckpointNotFoundError:
-        if checkpoint != "latest":
+        if checkpoint != LATEST:
             raise
         raise Overtaken from None
     except RefusedError:
-        if checkpoint != "latest" or _still_counts(source, checkpoint_id):
+        if checkpoint != LATEST or _still_counts(source, checkpoint_id):
             raise
         raise Overtaken from None
     with progress_bar("copying", plan.size, of_bytes=True) as advance:
         results = copy_checkpoints(source, target, plan, advance=advance)
-    if checkpoint in (None, "latest") and results and results[-1].outcome == "gone":
+    if checkpoint in (None, LATEST) and results and results[-1].outcome == "gone":
         raise Overtaken
     if checkpoint_id is not None:
         _require(checkpoint_id, results, source)

@@ -28,7 +28,13 @@ from seamark.native.delta_checkpoints import (
     versions_of,
     whole_checkpoints,
 )
-from seamark.native.table_log import SAY_IT_YOURSELF, TableAt, damaged, read_file
+from seamark.native.table_log import (
+    SAY_IT_YOURSELF,
+    OtherWriters,
+    TableAt,
+    damaged,
+    read_file,
+)
 
 DELTA_LOG: Final = "_delta_log"
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
@@ -63,6 +69,7 @@ def delta_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
         )
     oldest_read = last + 1
     others: dict[str, int] = {}
+    beside = OtherWriters(batch)
     newest: int | None = None
     first_later: int | None = None
     reached = False
@@ -71,6 +78,7 @@ def delta_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
         batches = _batches_in(tree, commits[oldest_read])
         last_batch = batches.pop(query_id, None)
         others |= {name: at for name, at in batches.items() if at > others.get(name, batch)}
+        beside.saw_after(batches, oldest_read - 1 if oldest_read else None)
         if last_batch is None:
             continue
         newest = last_batch if newest is None else newest
@@ -86,8 +94,22 @@ def delta_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
     # a query that has noted this batch by its id writes no other way
     if others and (newest is None or newest < batch):
         raise _seen_under_another_name(tree, others)
+    if newest == batch and reached:
+        _require_not_gone_on(tree, commits, oldest_read, beside)
     version = first_later - 1 if first_later is not None and reached and first_later else None
     return TableAt("delta", url, newest, version)
+
+
+def _require_not_gone_on(
+    tree: Tree, commits: Mapping[int, str], version: int, beside: OtherWriters
+) -> None:
+    """Walk on from the commit of the query's batch, as far as it takes to know who was there."""
+    oldest = max(0, version - limits.MOST_TABLE_COMMITS)
+    while beside.are_unknown() and version - 1 in commits and version > oldest:
+        version -= 1
+        beside.saw_earlier(_batches_in(tree, commits[version]))
+    url = tree.directory.url.removesuffix(f"/{DELTA_LOG}")
+    beside.require_none(url, is_whole=version == 0)
 
 
 def _refuse_unpublished(tree: Tree) -> None:

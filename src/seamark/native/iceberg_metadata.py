@@ -19,7 +19,13 @@ from seamark import limits
 from seamark._common.json_documents import most_values_in
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import RefusedError
-from seamark.native.table_log import SAY_IT_YOURSELF, TableAt, damaged, read_file
+from seamark.native.table_log import (
+    SAY_IT_YOURSELF,
+    OtherWriters,
+    TableAt,
+    damaged,
+    read_file,
+)
 from seamark.table_formats.limited_metadata import unzipped
 
 ICEBERG_METADATA: Final = "metadata"
@@ -30,6 +36,7 @@ _FILE: Final = re.compile(
 )
 _HINT: Final = "version-hint.text"
 _LONGEST_HINT: Final = 300
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _QUERY: Final = "spark.sql.streaming.queryId"
 _EPOCH: Final = "spark.sql.streaming.epochId"
 
@@ -172,6 +179,8 @@ def _look(tree: Tree, metadata: _Metadata, query_id: str, batch: int) -> TableAt
             where=at.url,
             hint=SAY_IT_YOURSELF,
         )
+    if at.newest_batch is not None:
+        _require_not_gone_on(by_id, metadata.current_snapshot_id, query_id, batch, at.url)
     for name, ref in metadata.refs.items():
         if ref.type != "branch":
             continue
@@ -225,3 +234,26 @@ def _epoch_of(tree: Tree, snapshot: _Snapshot, query_id: str) -> int | None:
         return int(snapshot.summary[_EPOCH])
     except (KeyError, ValueError) as error:
         raise damaged(tree, f"snapshot {snapshot.snapshot_id}", error) from None
+
+
+def _require_not_gone_on(
+    by_id: Mapping[int, _Snapshot], head: int | None, query_id: str, batch: int, url: str
+) -> None:
+    """:class:`RefusedError` when another query has written what follows the query's last batch."""
+    beside, reached, visited = OtherWriters(batch), False, set[int]()
+    at = head
+    while at is not None and at in by_id and at not in visited:
+        visited.add(at)
+        snapshot = by_id[at]
+        writer, number = snapshot.summary.get(_QUERY), snapshot.summary.get(_EPOCH, "")
+        noted = {writer: int(number)} if writer and _NUMBER.fullmatch(number) else {}
+        if reached:
+            beside.saw_earlier(noted)
+            if not beside.are_unknown():
+                return
+        elif writer == query_id:
+            reached = True
+        else:
+            beside.saw_after(noted, snapshot.parent_snapshot_id)
+        at = snapshot.parent_snapshot_id
+    beside.require_none(url, is_whole=at is None)

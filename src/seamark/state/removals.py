@@ -3,7 +3,7 @@
 One that is published meanwhile may need what goes. So whoever publishes says first what the new one
 needs, and then sees that it is there (:meth:`Catalog.keeping`). A removal takes manifests first.
 Then it looks for what is needed by now, puts that back, and removes objects last. So of the two at
-least one sees the other.
+least one sees the other. A removal that fails before it has seen what is needed puts all back.
 
 Tests: ``tests/state/test_removals_beside_writers.py``.
 """
@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from seamark._common.logs import logger_named
 from seamark.blobs.contract import Blobs
-from seamark.errors import DamageError
+from seamark.errors import DamageError, SeamarkError
 from seamark.state.catalog import Catalog
 from seamark.state.chains import links_of
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.reader import key_of
+
+log = logger_named(__name__)
 
 Loaded = Mapping[CheckpointId, CheckpointManifestV2 | DamageError]
 
@@ -54,13 +57,18 @@ def remove(
     """
     blobs, paths, catalog = place
     going = _unless_needed(doomed, loaded, *news(catalog, loaded))
-    for checkpoint_id in going:
-        blobs.delete_durably([paths.manifest(checkpoint_id)])
-    wanted, came = news(catalog, loaded)
-    gone = _unless_needed(going, loaded, wanted, came)
-    left = readable({i: loaded[i] for i in set(doomed).difference(gone) if i in loaded})
-    for checkpoint_id in sorted(left.keys() & set(going)):  # parents before children
-        catalog.put_back(left[checkpoint_id])
+    try:
+        for checkpoint_id in going:
+            blobs.delete_durably([paths.manifest(checkpoint_id)])
+        wanted, came = news(catalog, loaded)
+        gone = _unless_needed(going, loaded, wanted, came)
+        left = readable({i: loaded[i] for i in set(doomed).difference(gone) if i in loaded})
+        for checkpoint_id in sorted(left.keys() & set(going)):  # parents before children
+            catalog.put_back(left[checkpoint_id])
+    except BaseException:
+        # nobody has seen what is needed by now
+        _put_all_back(catalog, readable({i: loaded[i] for i in going if i in loaded}))
+        raise
     new = readable(came)
     if len(new) < len(came):
         return set(gone)  # nobody knows which objects a damaged one needs
@@ -71,6 +79,19 @@ def remove(
         keys = [entry.key for entry in entries]
         blobs.delete([key for key in keys if key not in named and not is_needed(key)])
     return set(gone)
+
+
+def _put_all_back(catalog: Catalog, taken: Mapping[CheckpointId, CheckpointManifestV2]) -> None:
+    for checkpoint_id in sorted(taken):
+        try:
+            catalog.put_back(taken[checkpoint_id])
+        except SeamarkError as error:
+            log.warning(
+                "state checkpoint %s was being removed and could not be put back; one that was "
+                "published meanwhile may need it: %s",
+                checkpoint_id,
+                error,
+            )
 
 
 def news(catalog: Catalog, loaded: Loaded) -> tuple[set[CheckpointId], Loaded]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from seamark._common.files import sync_folder
-from seamark.blobs.conditional_writes import probe_conditional_writes
+from seamark.blobs.conditional_writes import create_once, probe_conditional_writes
 from seamark.blobs.contract import PROBE_PREFIX, Blobs
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, RefusedError, SeamarkError, StoreUnavailableError
@@ -24,6 +24,7 @@ _SLOW_WRITE: Final = 0.25
 _FEW_BYTES: Final = 1 << 30
 _FEW_PERCENT: Final = 5
 _TRIES: Final = 3
+_PROBE_LIMIT: Final = 4096
 _MIB: Final = 1 << 20
 _MOUNTS: Final = "/proc/self/mountinfo"
 _NETWORK: Final = re.compile(
@@ -159,9 +160,9 @@ def _writing(blobs: Blobs) -> list[HealthCheck]:
 
 
 def _write_and_remove(blobs: Blobs, key: str) -> HealthCheck:
-    blobs.create(key, b"seamark doctor")
+    create_once(blobs, key, b"seamark doctor", _PROBE_LIMIT)
     try:
-        blob = blobs.read(key, 64)
+        blob, is_listed = blobs.read(key, _PROBE_LIMIT), _is_listed(blobs, key)
     finally:
         try:
             blobs.delete([key])
@@ -175,7 +176,17 @@ def _write_and_remove(blobs: Blobs, key: str) -> HealthCheck:
             "what was written cannot be read back at once",
             hint="A store must show a write to everybody as soon as it is acknowledged.",
         )
-    return ok("write", "writing, reading back and removing work")
+    if not is_listed or _is_listed(blobs, key):
+        raise RefusedError(
+            "a listing does not show what was written or removed right before",
+            hint="A prune removes what the checkpoints that are listed do not name: it would "
+            "remove what the newest one needs. Use a store whose listings are up to date.",
+        )
+    return ok("write", "writing, reading back, listing and removing work")
+
+
+def _is_listed(blobs: Blobs, key: str) -> bool:
+    return any(entry.key == key for entry in blobs.entries(PROBE_PREFIX))
 
 
 def _conditions(blobs: Blobs) -> HealthCheck:
@@ -189,7 +200,7 @@ def _durable_write(blobs: Blobs) -> HealthCheck:
     try:
         for key in keys:
             started = time.perf_counter()
-            blobs.create(key, b"x" * 4096)
+            create_once(blobs, key, b"x" * 4096, _PROBE_LIMIT)
             seconds.append(time.perf_counter() - started)
     finally:
         blobs.delete(keys)
@@ -261,7 +272,7 @@ def _clock(blobs: Blobs) -> HealthCheck:
                 file.flush()
                 there = os.fstat(file.fileno()).st_mtime
         else:
-            blobs.create(key, b"?")
+            create_once(blobs, key, b"?", _PROBE_LIMIT)
             entry = blobs.stat(key)
             if entry is None:
                 raise RefusedError("what was written is not there")

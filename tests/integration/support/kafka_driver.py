@@ -1,9 +1,10 @@
 """A pipeline from files to Kafka, to be killed.
 
-``python -m tests.integration.support.kafka_driver FOLDER BOOTSTRAP TOPIC SHARDS POINT MARKER``
-dies at the point of the epoch, which may also be ``sent:N``: with the rows of epoch N sent, and the
-commit not asked for. With ``hang:N`` it stops there, with its JVM, until it is continued and
-``FOLDER/resumed`` exists. Without a point it runs to the end.
+``python -m tests.integration.support.kafka_driver FOLDER BOOTSTRAP TOPIC SHARDS POINT MARKER
+[LEDGER [POLICY]]`` dies at the point of the epoch, which may also be ``sent:N``: with the rows of
+epoch N sent, and the commit not asked for; or ``shown:N``: right after Kafka's commit. With
+``hang:N`` it stops as with ``sent:N``, with its JVM, until it is continued and ``FOLDER/resumed``
+exists. Without a point it runs to the end.
 """
 
 from __future__ import annotations
@@ -35,20 +36,46 @@ class InterruptedWhenSent(KafkaSink):
 
         vars(self._epochs)["_whole_epoch"] = interrupted
 
+    def interrupt_after(self, epoch: int, interrupt: Callable[[], None]) -> None:
+        show = self._epochs.show
 
-def main(folder: str, bootstrap: str, topic: str, shards: str, point: str, marker: str) -> int:
+        def interrupted(prepared: Any) -> None:
+            show(prepared)
+            if prepared.epoch == epoch:
+                interrupt()
+
+        vars(self._epochs)["show"] = interrupted
+
+
+def main(
+    folder: str,
+    bootstrap: str,
+    topic: str,
+    shards: str,
+    point: str,
+    marker: str,
+    ledger: str = "",
+    policy: Any = "strict",
+) -> int:
     spark = session("local[2]", {})
     sink = InterruptedWhenSent(
-        bootstrap, topic, key="k", staging=f"{folder}/staging", shards=int(shards)
+        bootstrap,
+        topic,
+        key="k",
+        staging=f"{folder}/staging",
+        shards=int(shards),
+        ledger=ledger or None,
     )
     hook = None
-    if point.startswith("sent:"):
+    if point.startswith("shown:"):
+        sink.interrupt_after(int(point[6:]), lambda: die(f"reached {point}", marker))
+    elif point.startswith("sent:"):
         sink.interrupt_at(int(point[5:]), lambda: die(f"reached {point}", marker))
     elif point.startswith("hang:"):
         sink.interrupt_at(int(point[5:]), lambda: hang(spark, Path(folder)))
     elif point:
         hook = KillHere(FailPoint.parse(point), marker)
-    pipeline = seamark.Pipeline("trades", f"{folder}/store", on_step=hook)
+    pipeline = seamark.Pipeline("trades", f"{folder}/store", on_step=hook, policy=policy)
     reader = spark.readStream.schema("n long, k string").option("maxFilesPerTrigger", 1)
     pipeline.sink("rows", pipeline.source("rows", reader.json(f"{folder}/in")), sink)
     try:

@@ -31,7 +31,7 @@ from seamark.pipeline.declaration.source_positions import (
     require_topics,
 )
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
-from seamark.pipeline.declaration.target_names import target_names
+from seamark.pipeline.declaration.target_names import sink_as_recorded, target_names
 from seamark.pipeline.declaration.upgrade_plan import (
     UpgradeOptions,
     UpgradePlan,
@@ -239,7 +239,10 @@ def compare_structures(
     ``auto_reset`` starts over. When another Spark described the old computations, a difference in
     the wording of an expression is reported and refuses nothing.
     """
-    if old is None or old == _as_recorded(new, old):
+    if old is None:
+        return CompatibilityCheck(Compatibility.SAME)
+    new = {**new, "sinks": _sinks_as_recorded(new.get("sinks", {}), old.get("sinks", {}))}
+    if old == _as_recorded(new, old):
         return CompatibilityCheck(Compatibility.SAME)
     before, after = _Described(old), _Described(new)
     topology = explain_change(before.topology, after.topology)
@@ -278,6 +281,10 @@ def _as_recorded(new: Structure, old: Structure) -> Structure:
     since = ("reads", "shares", SETTINGS)
     kept = {key: value for key, value in new.items() if key not in since or key in old}
     return kept | {"sources": recorded_as(new.get("sources", {}), old.get("sources", {}))}
+
+
+def _sinks_as_recorded(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: sink_as_recorded(sink, old.get(name, sink)) for name, sink in new.items()}
 
 
 class _Described:

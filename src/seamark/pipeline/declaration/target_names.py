@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from seamark._common.checks import check_name
 from seamark.errors import DamageError, InvalidInputError, RefusedError
@@ -23,9 +23,30 @@ Sinks = Mapping[str, Mapping[str, Any]]
 """By output: its sink, as a structure describes it."""
 
 
+_LEDGER: Final = "ledger"
+"""The option of a sink that keeps beside its target what it has shown there."""
+
+
 def has_same_target(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether two sinks write to the same place."""
-    return all(old.get(key) == new.get(key) for key in ("kind", "target"))
+    """Whether two sinks write to the same place, and look in one place for what they have shown.
+
+    With another ledger a sink would show again what the old one says is shown.
+    """
+    ledgers = {_ledger_of(old), _ledger_of(sink_as_recorded(new, old))}
+    return all(old.get(key) == new.get(key) for key in ("kind", "target")) and len(ledgers) == 1
+
+
+def sink_as_recorded(new: Mapping[str, Any], old: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A sink without what an earlier Seamark has not recorded of it."""
+    options = new.get("options")
+    if not isinstance(options, dict) or _LEDGER not in options or _ledger_of(old) is not None:
+        return new
+    return {**new, "options": {key: options[key] for key in options if key != _LEDGER}}
+
+
+def _ledger_of(sink: Mapping[str, Any]) -> object:
+    options = sink.get("options")
+    return options.get(_LEDGER) if isinstance(options, dict) else None
 
 
 def kept_targets(before: Sinks, now: Sinks, renames: Mapping[str, str]) -> dict[str, str]:

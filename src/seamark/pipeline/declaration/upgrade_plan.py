@@ -18,7 +18,11 @@ from seamark.pipeline.declaration.operator_matching import (
     Structure,
     UpgradeRow,
 )
-from seamark.pipeline.declaration.target_names import has_same_target, kept_targets
+from seamark.pipeline.declaration.target_names import (
+    has_same_target,
+    kept_targets,
+    sink_as_recorded,
+)
 from seamark.spark.plans.lossy_options import may_lose_of
 from seamark.spark.plans.parsing_options import parsing_differences, parsing_in
 from seamark.spark.plans.value_settings import SETTINGS, settings_changed
@@ -234,7 +238,8 @@ def _sinks(
             {key: old.get(key) for key in ("kind", "target")},
             {key: sink.get(key) for key in ("kind", "target")},
         )
-        texts += _changed_options(old.get("options", {}), sink.get("options", {}))
+        recorded = sink_as_recorded(sink, old)
+        texts += _changed_options(old.get("options", {}), recorded.get("options", {}))
         texts += _changed_columns(old.get("columns", []), sink.get("columns", []))
         yield UpgradeRow("sink", name, Fate.CARRIED, "; ".join(texts))
     for name in before.sinks:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from seamark._common.json_documents import UNREADABLE
+from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, KeyExists
 from seamark.errors import DamageError
 from seamark.limits import LARGEST_DOCUMENT, LARGEST_FILE
@@ -61,7 +62,8 @@ class Staging:
         """Clear away what an earlier try of the same attempt has left, and begin."""
         self.remove_rows(receipt.attempt)
         self.forget(receipt.attempt)
-        self.begin(receipt)
+        name = self._name(receipt.attempt, _EPOCH)
+        create_once(self._place.control, name, msgspec.json.encode(receipt), LARGEST_DOCUMENT)
 
     def _name(self, attempt: str, name: str) -> str:
         return f"{self._key}/{check_token(attempt, 'an attempt')}/{name}"
@@ -144,12 +146,12 @@ class Staging:
 
     def write_list(self, attempt: str, data: bytes) -> str:
         """Keep the list of an attempt's files, which makes it a prepared one; its digest."""
-        name = self._name(attempt, _FILES)
+        name, control = self._name(attempt, _FILES), self._place.control
         try:
-            self._place.control.create(name, data)
-        except KeyExists:
-            self._place.control.delete([name])
-            self._place.control.create(name, data)
+            create_once(control, name, data, LARGEST_FILE)
+        except Taken:
+            control.delete([name])
+            create_once(control, name, data, LARGEST_FILE)
         return hashlib.sha256(data).hexdigest()
 
     def read_list(self, attempt: str, digest: str | None) -> bytes:

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from seamark.blobs.conditional_writes import create_once
 from seamark.errors import RefusedError
+from seamark.limits import LARGEST_DOCUMENT
 from seamark.sinks.delta.entries import add_files
 from seamark.sinks.delta.log import KEY, entries_from
 from seamark.sinks.delta.place import (
@@ -103,7 +105,7 @@ def _noted(place: TablePlace) -> Iterator[None]:
     of_the_dead = notes.difference(place.vacuums(within=LONGEST_VACUUM_SECONDS))
     place.control.delete(sorted(of_the_dead))
     name = f"{VACUUMS}/{uuid.uuid4().hex}.json"
-    place.control.create(name, b"{}")
+    create_once(place.control, name, b"{}", LARGEST_DOCUMENT)
     try:
         properties = CommitProperties(custom_metadata={KEY: {"vacuums": name}})
         with place.translated("vacuuming", write=True):

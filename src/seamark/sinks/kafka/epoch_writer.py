@@ -24,6 +24,7 @@ from seamark.sinks.kafka.kept_records import TopicsOfCluster, require_kept
 from seamark.sinks.kafka.ledger import (
     KEPT_EPOCHS,
     LARGEST_ENTRY,
+    OWN_LEDGER,
     Entry,
     Ledger,
     LedgerBlocked,
@@ -106,6 +107,11 @@ class EpochWriter:
         if self._ledger is None:
             raise InvalidInputError("the sink was not opened", where=self._cluster.bootstrap)
         return self._ledger
+
+    @property
+    def ledger_choice(self) -> str:
+        """Which ledger was asked for, as a structure has it."""
+        return self._ledger_name or OWN_LEDGER
 
     def open(self, pipeline: str, sink: str, shards: int) -> None:
         """Look for the ledger, and ask whether it may be made for so many shards."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 KEPT_EPOCHS: Final = 256
 """How many epochs a ledger remembers."""
 LARGEST_ENTRY: Final = 16 << 20
+OWN_LEDGER: Final = "the output's own"
+"""Stands for the name that is made of topic, pipeline and output. No topic has blanks."""
 _VERSION: Final = 1
 _LONGEST_NAME: Final = 249
 _UNUSABLE: Final = re.compile(r"[^A-Za-z0-9._-]")

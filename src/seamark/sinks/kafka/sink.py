@@ -121,6 +121,7 @@ class KafkaSink(Sink):
             "headers": columns.headers,
             "partition": columns.partition,
             "topic_column": columns.topic,
+            "ledger": self._epochs.ledger_choice,
         }
         given = {name: value for name, value in options.items() if value}
         return Description("kafka", self._target.shown, given)

@@ -41,6 +41,10 @@ from seamark.store.validation import CheckpointKind, KnownCheckpoints
 _THERE: Final = ("copied", "there already")
 
 
+class SourceRolledBack(StoreUnavailableError):
+    """The target may hold a part of a history that the source has given up. Copy again."""
+
+
 def copy_checkpoints(
     source: CheckpointStore,
     target: CheckpointStore,
@@ -54,7 +58,7 @@ def copy_checkpoints(
     the target goes on from there. Repeat it after an interruption, or to bring back shared objects
     that were lost or damaged in the target: those that are there already are read.
     :class:`FencedError` when somebody claims the target during the copy,
-    :class:`StoreUnavailableError` when the source is rolled back: copy again.
+    :class:`SourceRolledBack` when the source is rolled back: copy again.
 
     >>> from seamark import CheckpointManifest, open_store
     >>> with open_store("memory://") as here, open_store("memory://") as there:
@@ -155,7 +159,7 @@ def _refuse_rolled_back(source: CheckpointStore, plan: CopyPlan) -> None:
     before, now = plan.source, source.owner()
     if before.timeline in ("", now.timeline):
         return  # claimed for the first time, at most
-    raise StoreUnavailableError(
+    raise SourceRolledBack(
         "the source was rolled back while it was being copied",
         where=f"{source.url} is at timeline {now.timeline}, and was at {before.timeline}",
         hint="The target may hold a part of what was given up: do not start a pipeline on it. "
