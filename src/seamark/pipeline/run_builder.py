@@ -49,7 +49,6 @@ from seamark.spark.session import (
     is_local,
     retries_tasks,
     session_settings,
-    use_own_python,
 )
 from seamark.spark.triggers import check_trigger
 from seamark.store import CheckpointStore
@@ -179,7 +178,6 @@ def start_run(
     try:
         name = declared.identity.name
         resources.callback(store.close)
-        use_own_python(spark)
         telemetry = RunTelemetry(
             name,
             metrics=options.metrics,
