@@ -141,6 +141,7 @@ class QueryStarter:
                     mark.node_id: f"{mark.column} of {', '.join(mark.sources)}"
                     for mark in compiled.watermarks
                 },
+                settings=self._plan_settings,
             )
         )
         return query
