@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import seamark
+from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.testing.crashes import SimulatedCrash, crash_at
 
@@ -38,9 +39,12 @@ class Clocks:
 
     def pipeline(self, *sinks: str, function: bool = False, **options: Any) -> seamark.Pipeline:
         p = seamark.Pipeline("clocks", self._root / "store", progress=None, **options)
+        sources: dict[str, DataFrame] = {}
         for name in sinks:
             source = "ticks" if name.startswith("ticks") else "files"
-            rows = p.source(source, getattr(self, f"_{source}")())
+            if source not in sources:
+                sources[source] = p.source(source, getattr(self, f"_{source}")())
+            rows = sources[source]
             target = ForeachBatchSink(self._called, idempotent=True) if function else None
             p.sink(name, rows, target or FileSink(self._root / name))
         return p
@@ -106,6 +110,50 @@ def test_a_source_that_an_upgrade_adds_begins_where_it_began(clocks: Clocks) -> 
     assert clocks.beginning() == began
 
 
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (["ticks"], ["ticks", "ticks_again"]),
+        (["ticks", "ticks_again"], ["ticks_again"]),
+        (["files", "ticks"], ["ticks", "files"]),
+        (["ticks"], ["files", "ticks"]),
+        (["files", "ticks"], ["ticks"]),
+    ],
+)
+def test_the_first_epoch_begins_where_it_began_also_with_other_outputs(
+    clocks: Clocks, first: list[str], then: list[str]
+) -> None:
+    crash(clocks.pipeline(*first, on_step=at_epoch(1)))
+    began = clocks.beginning()
+    clocks.pipeline(*then).run()
+    assert clocks.beginning() == began
+
+
+@pytest.mark.parametrize("then", [["files", "ticks", "ticks_again"], ["ticks", "files"], ["ticks"]])
+def test_a_source_that_an_upgrade_adds_begins_where_it_began_also_with_other_outputs(
+    clocks: Clocks, then: list[str]
+) -> None:
+    clocks.pipeline("files").run()
+    clocks.add(1)
+    crash(clocks.pipeline("files", "ticks", policy="evolve", on_step=at_epoch(2)))
+    began = clocks.beginning()
+    clocks.pipeline(*then, policy="evolve").run()
+    assert clocks.beginning() == began
+
+
+def test_a_source_begins_where_it_began_also_when_a_second_upgrade_dies_half_way(
+    clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks.pipeline("files").run()
+    crash(clocks.pipeline("files", "ticks", policy="evolve", on_step=at_epoch(2)))
+    began = clocks.beginning()
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkingDirs, "plans_in", _dies)
+        crash(clocks.pipeline("ticks", policy="evolve"))
+    clocks.pipeline("ticks", policy="evolve").run()
+    assert clocks.beginning() == began
+
+
 def test_a_function_gets_the_rows_of_an_added_source_again_on_another_machine(
     clocks: Clocks,
 ) -> None:
@@ -122,6 +170,10 @@ def test_a_function_gets_the_rows_of_an_added_source_again_on_another_machine(
     clocks.pipeline("files", "ticks", function=True, policy="evolve").run()
     assert clocks.beginning() == began
     assert [rows == first[key] for key, rows in clocks.calls if key in first] == [True, True]
+
+
+def _dies(*_: Any) -> None:
+    raise SimulatedCrash
 
 
 def at_epoch(number: int) -> Any:

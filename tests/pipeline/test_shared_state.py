@@ -17,7 +17,7 @@ from seamark import Pipeline
 from seamark.errors import RefusedError
 from seamark.pipeline.run_builder import QueryStarter
 from seamark.sinks import FileSink, ForeachBatchSink
-from seamark.spark.plans.executed_plan import CACHE_PRUNING, EXCHANGE_REUSE
+from seamark.spark.plans.executed_plan import CACHE_PRUNING, EXCHANGE_REUSE, EXCLUDED_RULES
 from seamark.store import open_store
 from tests.pipeline.support import workloads
 from tests.pipeline.support.workloads import deduplicated, orders, rows_in, windowed
@@ -176,6 +176,33 @@ def test_a_function_that_makes_spark_reuse_exchanges_stops_the_next_epoch(
         p.run()
     with open_store(tmp_path / "store") as store:
         assert [epoch for _, epoch in store.list()] == [1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("rules", ["org.apache.spark.sql.catalyst.optimizer.CombineUnions", None])
+def test_a_function_that_changes_the_rules_of_the_plan_stops_the_next_epoch(
+    spark: SparkSession, tmp_path: Path, rules: str | None
+) -> None:
+    """Where a source is empty in a batch, a top three without its sort would be all rows."""
+    shown: list[int] = []
+
+    def meddle(batch: DataFrame, _: int) -> None:
+        shown.append(batch.count())
+        if rules is None:
+            batch.sparkSession.conf.unset(EXCLUDED_RULES)
+        else:
+            batch.sparkSession.conf.set(EXCLUDED_RULES, rules)
+
+    folder = workloads.write_input(tmp_path / "in", epochs=1)
+    (folder / "orders" / "001.json").unlink()  # the second epoch has payments only
+    p = Pipeline("shared", tmp_path / "store", output_mode="complete", progress=None)
+    totals = p.source("orders", orders(spark, folder)).groupBy("k").count()
+    paid = p.source("payments", workloads.payments(spark, folder)).groupBy("paid").count()
+    p.sink("top", totals.orderBy("count", "k").limit(3), ForeachBatchSink(meddle))
+    p.sink("paid", paid, FileSink(tmp_path / "paid"))
+    with pytest.raises(RefusedError, match=r"epoch 2: a setting that the plan .* was changed"):
+        p.run()
+    assert shown == [3]
 
 
 @pytest.mark.warm

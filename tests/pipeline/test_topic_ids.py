@@ -25,6 +25,7 @@ from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.sinks.contract import Guarantee
 from seamark.spark.kafka.positions import PartitionEnds, TopicFacts, Topics
 from seamark.store.plans import StoredPlan
+from tests.checkpoint_dir.support.directories import offsets_text
 
 LINE = '{"a":{"0":1},"b":{"0":2}}'
 
@@ -155,6 +156,26 @@ def test_no_first_epoch_runs_on_the_plan_for_a_topic_that_was_made_again(tmp_pat
             again.first_plans("t")
         then.clear_own()  # a start has died there; what it saved tells as well
     assert WorkingDirs(place, 2, identity()).first_plans("t") != {}  # it did not look
+
+
+@pytest.mark.parametrize("line", ["-", LINE], ids=["was added", "was read before"])
+def test_no_added_source_begins_on_the_plan_for_a_topic_that_was_made_again(
+    tmp_path: Path, line: str
+) -> None:
+    place = LocalCopy(str(tmp_path))
+    then = WorkingDirs(place, 1, identity(a="1"))
+    for batch, own in enumerate((line, LINE)):
+        then.own.write(f"offsets/{batch}", offsets_text(own).encode())
+    then.mark_ready("t")
+    found = then.newest_ready()
+    assert found is not None
+    again = WorkingDirs(place, 2, identity(a="2"))
+    if line == LINE:  # its checkpoint tells
+        assert [*again.plans_in(*found, 0, "t")] == [1]
+        return
+    for plans in (lambda: again.plans_in(*found, 0, "t"), lambda: again.saved_plans("t")):
+        with pytest.raises(PositionUnavailable, match="'a' was deleted and made again since"):
+            plans()
 
 
 def test_a_plan_of_an_earlier_version_or_with_odd_ids_keeps_no_epoch_from_running_again() -> None:

@@ -10,13 +10,15 @@ from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.recovery.working_dirs import (
-    ReadyNote,
-    WorkingDirs,
-    reorder_sources,
+from seamark.pipeline.recovery.carried_plans import (
+    carried_plan,
     reordered,
+    timeline_before_upgrade,
 )
-from seamark.spark.batch_log import parse_offsets
+from seamark.pipeline.recovery.rollback import roll_back
+from seamark.pipeline.recovery.working_dirs import ReadyNote, WorkingDirs, reorder_sources
+from seamark.spark.batch_log import Plan, parse_offsets
+from seamark.store import open_store
 from tests.checkpoint_dir.support.directories import offsets_text
 
 
@@ -101,3 +103,61 @@ def test_what_a_power_failure_has_left_of_a_plan_is_no_plan(
         copy.write("sources/0/1", entry)
     found = dirs.plans_in(copy, ReadyNote(["in"], "t"), 0, "t")
     assert [*found] == ([1] if entry == NOTED else [])
+
+
+def test_a_plan_has_its_sources_under_the_numbers_of_now() -> None:
+    plan = Plan(offsets_text("at a", "at b"), {"sources/0/0": "began a", "sources/1/0": "began b"})
+    carried = carried_plan(plan, ["a", "b"], ["new", "b", "b"])
+    assert carried is not None
+    assert parse_offsets(carried.offsets).lines == ("-", "at b", "at b")
+    assert carried.sources == {"sources/1/0": "began b"}
+
+
+@pytest.mark.parametrize(
+    ("leaves", "lines", "folder"),
+    [
+        (["a", "a"], ("at 7", "at 9"), 0),
+        (["a", "a"], ("at 7", "at 7"), 1),
+        (["a"], ("at 7", "at 7"), 0),
+    ],
+)
+def test_a_plan_of_which_it_is_not_known_what_belongs_to_whom_is_not_carried(
+    leaves: list[str], lines: tuple[str, ...], folder: int
+) -> None:
+    plan = Plan(offsets_text(*lines), {f"sources/{folder}/0": "began"})
+    assert carried_plan(plan, leaves, ["a", "a", "a"]) is None
+
+
+def test_a_plan_is_kept_by_an_upgrade_and_by_no_other_new_history(tmp_path: Path) -> None:
+    place = LocalCopy(tmp_path)
+    copy = place.below("g1")
+    copy.write("offsets/0", offsets_text("at a").encode())
+    copy.write("offsets/1", offsets_text("at a").encode())
+    found = {
+        former: [
+            *WorkingDirs(place, 2, identity("a", "a"), is_new_history=True, former=former).plans_in(
+                copy, ReadyNote(["a"], "before"), 0, "after"
+            )
+        ]
+        for former in ("before", "")
+    }
+    assert found == {"before": [1], "": []}
+
+
+def test_a_rollback_to_the_checkpoint_of_an_upgrade_gives_up_what_was_planned(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "store") as store:
+        store.claim()
+        before = store.save(saved_with("a").replace(state_partitions=4))
+        store.begin_timeline()
+        upgraded = store.save(
+            saved_with("a", "a")
+            .replace(checkpoint_id=2, parent_id=1, is_incremental=True, state_partitions=4)
+            .with_extra(upgrade={"from": 1})
+        )
+        assert timeline_before_upgrade(store, upgraded) == before.timeline != upgraded.timeline
+        assert timeline_before_upgrade(store, before) == ""
+        assert timeline_before_upgrade(store, None) == ""
+        assert timeline_before_upgrade(store, upgraded.replace(state_partitions=8)) == ""
+        assert timeline_before_upgrade(store, roll_back(store, 2, None)) == ""

@@ -44,7 +44,7 @@ from seamark.spark.pinned_settings import classes_of
 from seamark.spark.plans.named_queries import written_out
 from seamark.spark.plans.plan import PlanSources
 from seamark.spark.reference_tables import delta_version, version_recorded
-from seamark.spark.session import active_session, session_of
+from seamark.spark.session import active_session, session_of, use_own_python
 from seamark.spark.source_folders import folder_ids, input_folders
 from seamark.store import CheckpointStore, open_store
 from seamark.store.inspection import newest_checkpoint
@@ -212,6 +212,7 @@ class Pipeline:
         spark = session_of(df)
         if self._spark is None:
             self._spark = spark
+            use_own_python(spark)  # a function in a plan keeps the Python of when it was put there
         elif self._spark is not spark:
             raise RefusedError("all sources and sinks of a pipeline must be of one Spark session")
 

@@ -49,7 +49,6 @@ from seamark.spark.session import (
     is_local,
     retries_tasks,
     session_settings,
-    use_own_python,
 )
 from seamark.spark.triggers import check_trigger
 from seamark.store import CheckpointStore
@@ -142,6 +141,7 @@ class QueryStarter:
                     mark.node_id: f"{mark.column} of {', '.join(mark.sources)}"
                     for mark in compiled.watermarks
                 },
+                settings=self._plan_settings,
             )
         )
         return query
@@ -179,7 +179,6 @@ def start_run(
     try:
         name = declared.identity.name
         resources.callback(store.close)
-        use_own_python(spark)
         telemetry = RunTelemetry(
             name,
             metrics=options.metrics,

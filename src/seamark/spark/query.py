@@ -19,6 +19,7 @@ from seamark.spark.plans.executed_plan import (
     lowest_marked,
     mixes_state,
     require_declared,
+    require_settings,
     require_watermarks,
 )
 from seamark.spark.plans.plan_reader import (
@@ -56,6 +57,7 @@ class RunningQuery:
         format_2: bool,
         operators: Sequence[PlanOperator],
         watermarks: Mapping[str, str],
+        settings: Mapping[str, str],
     ) -> None:
         wrapper: Any = query._jsq
         self._execution = wrapper.streamingQuery()
@@ -64,6 +66,7 @@ class RunningQuery:
         self._format_2 = format_2
         self._operators = operators
         self._watermarks = watermarks
+        self._settings = settings
         self._shape = ""
         """The plan of the last batch that was looked at, as the reader tells it."""
         self._marked: frozenset[int] = frozenset()
@@ -81,10 +84,18 @@ class RunningQuery:
         """:class:`RefusedError` when Spark's plan of this batch would lose rows.
 
         Every batch is asked for its whole plan. It is compared with what was declared in the first
-        batch, and again whenever it is another than that of the batch before.
+        batch, and again whenever it is another than that of the batch before. So are the settings
+        by which Spark's optimizer leaves everything as it was declared.
         """
-        if self._shape and not self._operators:
-            return  # a plan without state has nothing to lose, in whatever shape
+        if not self._shape or self._operators:
+            self._require_operators(epoch, watermark)
+        require_settings(self._settings, self._setting, epoch)
+
+    def _setting(self, name: str) -> str | None:
+        value = self._execution.lastExecution().sparkSession().conf().getOption(name)
+        return str(value.get()) if value.isDefined() else None
+
+    def _require_operators(self, epoch: int, watermark: int) -> None:
         shape, _, evictions = self._reader.plan().partition("\n\n")
         if shape != self._shape:
             plan = parse_shape(shape)

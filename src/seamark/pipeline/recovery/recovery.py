@@ -44,6 +44,7 @@ from seamark.pipeline.epoch.epoch_plan import functions_in, refuse_unknown_rows,
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
+from seamark.pipeline.recovery.carried_plans import timeline_before_upgrade
 from seamark.pipeline.recovery.copy_maker import CopyMaker
 from seamark.pipeline.recovery.lost_epochs import last_lost_epoch
 from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
@@ -178,6 +179,7 @@ class Recovery:
             claim.generation,
             self._identity,
             is_new_history=after_reset if chosen is None else timeline != shown_timeline(chosen),
+            former=timeline_before_upgrade(self._store, chosen),
         )
         if chosen is None:
             start = self._fresh(dirs, history, after_reset=after_reset)

@@ -33,6 +33,7 @@ from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIde
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
 from seamark.pipeline.epoch.output_digests import carried_digests
 from seamark.pipeline.epoch.save_with_retry import save_with_retry
+from seamark.pipeline.recovery.carried_plans import reordered
 from seamark.pipeline.recovery.empty_state import EmptyState, empty_state
 from seamark.pipeline.recovery.operator_numbers import STATE_PATH, renumbered, require_kinds
 from seamark.pipeline.recovery.rescale import StoredState, Workshop, rescaled
@@ -43,7 +44,7 @@ from seamark.pipeline.recovery.value_rewrite import (
     new_columns,
     rewritten_state,
 )
-from seamark.pipeline.recovery.working_dirs import reordered, scratch_name
+from seamark.pipeline.recovery.working_dirs import scratch_name
 from seamark.progress.configuration import canonical_json
 from seamark.spark.batch_log import (
     SHUFFLE_PARTITIONS,

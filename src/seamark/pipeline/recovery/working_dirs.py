@@ -28,6 +28,12 @@ from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.topic_ids import ids_of, require_topics_of_first_plan
+from seamark.pipeline.recovery.carried_plans import (
+    carried_plan,
+    first_lines_of,
+    joined_with_itself,
+    reordered,
+)
 from seamark.spark.batch_log import NO_OFFSET, Plan, parse_offsets
 from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
@@ -102,6 +108,8 @@ class WorkingDirs:
 
     ``is_new_history`` says that a rollback, a reset or an upgrade has begun a timeline of which
     nothing is decided yet. Then a copy that does not name its history is taken for an older one.
+    ``former`` is the timeline that an upgrade has ended: what was planned there for the next batch
+    is what comes next here.
     """
 
     def __init__(
@@ -111,6 +119,7 @@ class WorkingDirs:
         identity: PipelineIdentity,
         *,
         is_new_history: bool = False,
+        former: str = "",
     ) -> None:
         self._place = place
         self._generation = generation
@@ -119,6 +128,7 @@ class WorkingDirs:
         self._inputs = identity.inputs
         self._topics = identity.topics
         self._is_new_history = is_new_history
+        self._former = former
         self.own = place.below(f"g{generation}")
         """The copy of this generation."""
 
@@ -194,63 +204,83 @@ class WorkingDirs:
     def plans_in(
         self, copy: WorkingCopy, note: ReadyNote, after: int, timeline: str
     ) -> dict[int, Plan]:
-        """What Spark had planned in a copy after a batch; also saved in case this start dies."""
-        return self._save_plans(copy, note, after, timeline).plans
+        """What Spark had planned in a copy after a batch; also saved in case this start dies.
+
+        :class:`PositionUnavailable` when it is the first batch of a source and was for a topic that
+        is another one now. No checkpoint tells, and the new topic's rows before the old positions
+        would never be read.
+        """
+        return self._on_same_topics(self._save_plans(copy, note, after, timeline))
 
     def _save_plans(
         self, copy: WorkingCopy, note: ReadyNote, after: int, timeline: str
     ) -> _SavedPlans:
         plans: dict[int, Plan] = {}
-        # a copy of an abandoned history may have been left here, and with another order of
-        # sources their folders get other numbers: then Spark plans the batches again itself
-        if self._is_of(note.timeline, timeline) and note.leaves == self._leaves:
+        # a copy of an abandoned history may have been left here
+        if self._is_of(note.timeline, timeline):
             plans = {
                 batch: plan
                 for batch in copy.batches("offsets")
-                if batch > after and (plan := self._plan_in(copy, batch)) is not None
+                if batch > after and (plan := self._plan_in(copy, batch, note.leaves)) is not None
             }
-        saved = _SavedPlans(self._leaves, plans, timeline, note.topics)
+        begun = _begun(note.leaves, copy.read_text(f"offsets/{after}"))
+        topics = {source: ids for source, ids in note.topics.items() if source not in begun}
+        saved = _SavedPlans(self._leaves, plans, timeline, topics)
         self._place.write(_PLANS, msgspec.json.encode(saved))
         return saved
 
-    def _plan_in(self, copy: WorkingCopy, batch: int) -> Plan | None:
+    def _plan_in(self, copy: WorkingCopy, batch: int, leaves: list[str]) -> Plan | None:
         """What a copy has planned for a batch; None unless every part of it is whole.
 
         Spark does not wait for a disk. After a power failure the entry of the offset log may be
         there without the files that it stands for, and nothing of the batch is decided.
         """
-        plan = read_plan(copy, batch, self._first_lines)
-        if plan is None:
+        is_same = leaves == self._leaves
+        if not is_same and any(number >= len({*leaves}) for number in copy.numbers("sources")):
+            return None  # a source was joined with itself: no name leads to that folder
+        plan = read_plan(copy, batch, self._first_lines if is_same else first_lines_of(leaves))
+        carried = None if plan is None else self._carried(plan, leaves)
+        if carried is None:
             return None
         try:
-            require_declared(plan, self._inputs, copy.read_text(f"offsets/{batch - 1}"))
-        except DamageError as error:
+            before = copy.read_text(f"offsets/{batch - 1}")
+            if before is not None and not is_same:
+                before = reordered(before, leaves, self._leaves)
+            require_declared(carried, self._inputs, before)
+        except (DamageError, RefusedError) as error:
+            if is_same and isinstance(error, RefusedError):
+                raise
             log.warning("batch %d is planned again: %s", batch, error.what)
             return None
-        return plan
+        return carried
+
+    def _carried(self, plan: Plan, leaves: list[str]) -> Plan | None:
+        """A plan that was made for these leaves, for those of now; None where it is not known."""
+        if leaves != self._leaves and len(self._first_lines) > len({*self._leaves}):
+            return None  # a source has come to be joined with itself
+        return carried_plan(plan, leaves, self._leaves)
 
     def first_plans(self, timeline: str) -> dict[int, Plan]:
-        """What Spark had planned for an epoch 1 that was never decided.
-
-        :class:`PositionUnavailable` when that was for a topic that is another one now. No
-        checkpoint tells, and the new topic's rows before the old positions would never be read.
-        """
+        """What Spark had planned for an epoch 1 that was never decided; raises as the others do."""
         saved = self._saved(timeline)
         for copy in self.copies():
             note = self.note_of(copy)
-            if note is not None and note.leaves == self._leaves and not copy.batches("commits"):
+            if note is not None and not copy.batches("commits"):
                 saved = self._save_plans(copy, note, -1, timeline)
                 break
-        if saved.plans:
-            require_topics_of_first_plan(saved.topics, self._topics, self._place.root)
-        return saved.plans
+        return self._on_same_topics(saved)
 
     def saved_plans(self, timeline: str) -> dict[int, Plan]:
-        """The plans that an unfinished start has saved, when they are for the same sources.
+        """The plans that an unfinished start has saved, for the leaves of now.
 
         Plans of another history would make rows run twice, or never.
         """
-        return self._saved(timeline).plans
+        return self._on_same_topics(self._saved(timeline))
+
+    def _on_same_topics(self, saved: _SavedPlans) -> dict[int, Plan]:
+        if saved.plans:
+            require_topics_of_first_plan(saved.topics, self._topics, self._place.root)
+        return saved.plans
 
     def _saved(self, timeline: str) -> _SavedPlans:
         none = _SavedPlans([], {})
@@ -258,12 +288,17 @@ class WorkingDirs:
             saved = msgspec.json.decode(self._place.read(_PLANS), type=_SavedPlans)
         except (FileNotFoundError, *UNREADABLE):
             return none
-        fits = saved.leaves == self._leaves and self._is_of(saved.timeline, timeline)
-        return saved if fits else none
+        if not self._is_of(saved.timeline, timeline):
+            return none
+        plans = {batch: self._carried(plan, saved.leaves) for batch, plan in saved.plans.items()}
+        known = {batch: plan for batch, plan in plans.items() if plan is not None}
+        return msgspec.structs.replace(saved, leaves=self._leaves, plans=known)
 
     def _is_of(self, noted: str, timeline: str) -> bool:
         """Whether what was noted belongs to this history."""
-        return noted == timeline or (not noted and not self._is_new_history)
+        if not noted:
+            return not self._is_new_history
+        return noted in (timeline, self._former)
 
     def forget_plans(self) -> None:
         """Remove the saved plans: the copy is complete and has them itself."""
@@ -276,6 +311,15 @@ def scratch_name(what: str, generation: int) -> str:
     The first start after one that has died there removes it.
     """
     return f"{what}-g{generation}-{uuid.uuid4().hex[:12]}"
+
+
+def _begun(leaves: Sequence[str], offsets: str | None) -> set[str]:
+    """The sources that were read by an entry of the offset log; a checkpoint has their topics."""
+    try:
+        lines = () if offsets is None else parse_offsets(offsets).lines
+    except DamageError:
+        lines = ()
+    return {name for name, line in zip(leaves, lines, strict=False) if line != NO_OFFSET}
 
 
 def _name(copy: WorkingCopy) -> str:
@@ -309,34 +353,9 @@ def reorder_sources(
     _rename_folders(copy, old_order, new_order)
 
 
-def reordered(text: str, old: Sequence[str], new: Sequence[str]) -> str:
-    """An entry of the offset log with a line for each leaf of ``new``; a new one has no offset.
-
-    :class:`RefusedError` when leaves of one source have come to different places: which of them a
-    leaf of now goes on from is not known.
-    """
-    entry = parse_offsets(text)
-    if len(entry.lines) != len(old):
-        raise DamageError(
-            f"the offset log has {len(entry.lines)} lines, and the checkpoint names {len(old)}"
-        )
-    lines = dict(zip(old, entry.lines, strict=True))
-    if any(lines[name] != line for name, line in zip(old, entry.lines, strict=True)):
-        raise _joined_with_itself()
-    head = text.split("\n")[:2]
-    return "\n".join([*head, *(lines.get(name, NO_OFFSET) for name in new)])
-
-
 def _require_plain(copy: WorkingCopy, sources: Sequence[str]) -> None:
     if any(number >= len(sources) for number in copy.numbers("sources")):
-        raise _joined_with_itself()
-
-
-def _joined_with_itself() -> RefusedError:
-    return RefusedError(
-        "sinks cannot be added to or removed from a pipeline that joins a source with itself",
-        hint="Undo the change, or start over with policy='auto_reset'.",
-    )
+        raise joined_with_itself()
 
 
 def _rename_folders(copy: WorkingCopy, old: Sequence[str], new: Sequence[str]) -> None:

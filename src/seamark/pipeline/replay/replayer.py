@@ -52,7 +52,7 @@ from seamark.spark.row_digests import (
     digest_of,
     why_undigestible,
 )
-from seamark.spark.session import is_local, use_own_python
+from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
 from seamark.store.inspection import was_pruned
 
@@ -111,7 +111,6 @@ class Replayer:
         numbers = self._numbers(outputs)
         found = epoch_to_replay(self._store, epoch, self.epochs)
         changes = changes_since(found.decided, self._identity)
-        use_own_python(self._spark)
         with scratch_folder(self._spark, self._working_copy) as scratch:
             lines = lines_of_folders(found.decided, self._identity)
             plan = recorded_plan(self._store, found.decided, scratch.below("plan"), lines)

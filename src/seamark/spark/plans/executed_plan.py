@@ -15,7 +15,7 @@ all of its rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -117,6 +117,25 @@ def require_watermarks(plan: PlanNode, declared: Mapping[str, str], epoch: int) 
             hint="Nothing was written. Leave out the join or union that brings it in, or use what "
             "it computes.",
         )
+
+
+def require_settings(
+    declared: Mapping[str, str], setting: Callable[[str], str | None], epoch: int
+) -> None:
+    """:class:`RefusedError` when the session of a batch has other settings than its query needs.
+
+    What Spark's optimizer does then need not be seen in the operators: without its sort, a complete
+    result shows all rows.
+    """
+    for name, value in declared.items():
+        if (now := setting(name)) != value:
+            raise RefusedError(
+                f"epoch {epoch}: a setting that the plan of the pipeline needs was changed",
+                where=f"{name}: {value} → {'none' if now is None else now}",
+                hint="Nothing of the epoch was written. A function that is called with a batch "
+                "changes it for all outputs when it sets it in the batch's session. Set it before the "
+                "pipeline is started instead: then the pipeline adds what it needs.",
+            )
 
 
 def differences(plan: PlanNode, declared: Iterable[PlanOperator]) -> list[str]:
