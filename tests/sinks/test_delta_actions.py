@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
@@ -20,6 +21,7 @@ from seamark.sinks.delta.actions import partition_text, statistics
 from seamark.sinks.tables.parquet_files import ColumnFacts
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from tests.sinks.support.deltas import HandWrittenDelta, arrow_frame, rows_in
+from tests.sinks.support.starting import started
 from tests.support.duck import duckdb_with
 
 AT = dt.datetime(2026, 3, 4, 5, 6, 7, 89, dt.UTC)
@@ -74,19 +76,70 @@ def test_what_cannot_be_compared_has_no_bounds() -> None:
     facts = {
         "b": ColumnFacts(1, False, True),
         "x": ColumnFacts(0, b"1", b"2"),
-        "f": ColumnFacts(0, -math.inf, 1.0),
+        "f": ColumnFacts(0, -1.0, 1e-7),
+        "gone": ColumnFacts(3),
         "d": ColumnFacts(0, Decimal("1.10"), Decimal("2.25")),
         "late": ColumnFacts(0, 1, 2),
     }
-    columns = ["b", "x", "f", "d", *(f"c{i}" for i in range(28)), "late"]
+    columns = ["b", "x", "f", "gone", "d", *(f"c{i}" for i in range(27)), "late"]
     text = statistics(3, facts, columns)
     assert json.loads(text) == {
         "numRecords": 3,
-        "minValues": {"d": 1.1},
-        "maxValues": {"d": 2.25},
-        "nullCount": {"b": 1, "x": 0, "f": 0, "d": 0},
+        "minValues": {"b": False, "f": -1.0, "d": 1.1},
+        "maxValues": {"b": True, "f": 1e-7, "d": 2.25},
+        "nullCount": {"b": 1, "x": 0, "f": 0, "gone": 3, "d": 0},
     }, "and none beyond the first 32 columns"
     assert "1.10" in text, "a decimal keeps its digits"
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        ColumnFacts(0, -math.inf, 1.0),
+        ColumnFacts(0, 1.0, math.inf),
+        ColumnFacts(1),
+        ColumnFacts(0, "", "\U0010ffff" * 33),
+    ],
+    ids=repr,
+)
+def test_a_column_without_bounds_takes_those_of_the_others_away(unknown: ColumnFacts) -> None:
+    facts = {"n": ColumnFacts(0, 1, 2), "x": unknown}
+    stats = json.loads(statistics(2, facts, ["n", "x"]))
+    assert stats == {"numRecords": 2, "nullCount": {"n": 0, "x": unknown.nulls}}
+
+
+FAR = dt.datetime.max
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (t.BooleanType(), [True, False]),
+        (t.DoubleType(), [math.inf, -math.inf, 1.5, -0.0, 5e-324]),
+        (t.DoubleType(), [math.nan, 1.5]),
+        (t.FloatType(), [1.5, math.inf]),
+        (t.DecimalType(18, 18), [Decimal("-3E-18"), Decimal("0.999999999999999999")]),
+        (t.DecimalType(10, 7), [Decimal("1E-7")]),
+        (t.TimestampType(), [FAR.replace(tzinfo=dt.UTC), dt.datetime(1, 1, 1, tzinfo=dt.UTC)]),
+        (t.TimestampNTZType(), [FAR]),
+        (t.StringType(), ["", "\U0010ffff" * 40, "z" * 33]),
+        (t.BinaryType(), [b"", b"a"]),
+    ],
+    ids=str,
+)
+def test_a_reader_that_filters_finds_each_row_by_its_value(
+    tmp_path: Path, kind: t.DataType, values: list[Any]
+) -> None:
+    schema = t.StructType([t.StructField("x", kind), t.StructField("n", t.LongType())])
+    sink = started(HandWrittenDelta(tmp_path / "table"), schema)
+    sink.stage(arrow_frame(schema, [{"x": x, "n": 1} for x in values]), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    table = DeltaTable(str(tmp_path / "table"))
+    kept = table.to_pyarrow_table().schema.field("x").type
+    for value in values:
+        wanted = pc.equal(pc.field("x"), pa.scalar(value, kept))
+        found = table.to_pyarrow_table(filters=wanted)["x"].to_pylist()
+        assert found == ([value] if value == value else [])  # noqa: PLR0124 - only NaN is not
 
 
 EVERY_TYPE = t.StructType(

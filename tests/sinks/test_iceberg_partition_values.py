@@ -60,3 +60,18 @@ def test_a_time_is_in_the_partition_of_its_day_or_refused(tmp_path: Path, zone: 
                 assert "the partition of the next day" in written.problem
                 assert not written.files
                 assert (days < 0, within) == (True, last_second)
+
+
+def test_a_text_that_is_not_utf_8_is_refused_by_name_if_the_table_is_partitioned_by_it(
+    tmp_path: Path,
+) -> None:
+    """pyiceberg would end the process, and tell nothing of a column."""
+    table = iceberg.make_table(tmp_path, pa.schema([("x", pa.string())]))
+    with table.update_spec() as update:
+        update.add_field("x", TruncateTransform(3))
+    table = iceberg.table_at(tmp_path)
+    job = Job(metadata_for_tasks(table.metadata), table.io, iceberg.OUTPUT, "a1")
+    broken = pa.array([b"a\xff", b"b"], pa.binary()).view(pa.string())
+    written = write_batches(job, [pa.record_batch({"x": broken})])
+    assert "column 'x' has a text that is not UTF-8" in (written.problem or "")
+    assert not written.files

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.transforms import BucketTransform
+from pyiceberg.expressions import EqualTo
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.typedef import Record
+from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
 from seamark.errors import RefusedError
+from seamark.sinks.iceberg.data_files import FileWriter
+from seamark.sinks.iceberg.staging import Staging
 from seamark.sinks.iceberg.upserts import joined_keys
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from tests.sinks.support import iceberg
@@ -99,3 +105,38 @@ def test_a_key_that_is_null_is_refused_before_the_epoch_is_decided(tmp_path: Pat
 
 def test_no_keys_are_no_file() -> None:
     assert joined_keys([], ["n"], 1, "") is None
+
+
+@pytest.mark.parametrize("has_other_spec", [False, True])
+def test_rows_that_stay_are_found_where_another_engine_has_put_them(
+    tmp_path: Path, *, has_other_spec: bool
+) -> None:
+    """pyiceberg works out the next day for such a time, and puts NaN nowhere."""
+    before = datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 - a time without a zone
+    kinds = pa.schema([("n", pa.int64()), ("t", pa.timestamp("us")), ("x", pa.float64())])
+    table = iceberg.make_table(tmp_path, kinds)
+    with table.update_spec() as update:
+        update.add_field("t", DayTransform(), "day")
+        update.add_field("x", IdentityTransform(), "own")
+    table = iceberg.table_at(tmp_path)
+    own = pa.table([[1, 2], [before, before], [float("nan")] * 2], schema=kinds)
+    nothing = own.set_column(2, "x", pa.nulls(2, pa.float64()))
+    (file,) = FileWriter(table.metadata, Staging.of(table, iceberg.OUTPUT), "other").write(nothing)
+    file._data[3] = Record(-1, None)  # the partition that Spark would give it
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    if has_other_spec:
+        with iceberg.table_at(tmp_path).update_spec() as update:
+            update.remove_field("own")
+    schema = StructType([StructField("n", LongType()), StructField("x", DoubleType())])
+    sink = HandWritten(iceberg.properties(tmp_path), iceberg.TABLE, mode="upsert", keys="n")
+    sink.open(PIPELINE, SINK, schema)
+    changed = pa.table({"n": pa.array([1], pa.int64()), "x": [1.5]})
+    sink.stage(iceberg.as_frame(changed, schema), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    table = iceberg.table_at(tmp_path)
+    assert sorted(table.scan().to_arrow().column("n").to_pylist()) == [1, 2]
+    found = table.scan(row_filter=EqualTo("t", before)).to_arrow()
+    assert found.column("n").to_pylist() == [2]
+    (kept,) = [t.file for t in table.scan(row_filter=EqualTo("t", before)).plan_files()]
+    assert kept.partition[0] == -1

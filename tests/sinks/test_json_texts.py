@@ -12,13 +12,14 @@ from pyspark.sql import functions as f
 
 from seamark.errors import RefusedError
 from seamark.sinks import KeyValueSink
-from seamark.sinks.json_texts import can_be_read_back, json_text
+from seamark.sinks.json_texts import can_be_read_back, json_texts
 from seamark.sinks.kafka.columns import RecordColumns
 from seamark.sinks.keyvalue.view_columns import VALUE, Shape
 from seamark.sinks.postgres.values import as_text, rewritten_columns
 from seamark.sinks.target_checks import check_schema
 from seamark.sinks.unfit_values import refusing_broken_texts
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
+from tests.pipeline.support.workloads import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.warm
 
 def written(spark: SparkSession, value: str) -> Any:
     df = spark.sql(f"SELECT {value} AS v").repartition(2)  # keys in memory as after a shuffle
-    row = df.select(json_text(df["v"], df.schema["v"].dataType)).first()
+    row = df.select(json_texts(df).text(df["v"], df.schema["v"].dataType)).first()
     assert row is not None
     return json.loads(row[0])
 
@@ -57,6 +58,44 @@ def test_keys_of_a_map_are_written_as_values_are(
     spark: SparkSession, value: str, expected: object
 ) -> None:
     assert written(spark, value) == expected
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_times_are_written_alike_whatever_the_parser_policy_is(
+    spark: SparkSession, zone: str
+) -> None:
+    """With LEGACY Spark takes the days before 1583 for others, and two of them have one name."""
+    times = (-62_135_596_800_000_000, -12_219_900_000_000_001, -1, 0, 1_700_000_000_120_000)
+    times += (253_402_300_799_999_999, 2**63 - 1, 999_999 - 2**63)
+    days = (-719_162, -141_437, -141_428, -141_427, -1, 2_932_896)
+    df = spark.createDataFrame([(list(times), list(days))], "t array<long>, d array<int>")
+    df = df.selectExpr(
+        "struct(transform(t, x -> timestamp_micros(x)) AS t, transform(d, x -> "
+        "date_from_unix_date(x)) AS d, map(date_from_unix_date(d[1]), timestamp_micros(t[1])) AS m,"
+        " CAST(null AS date) AS n, CAST(null AS timestamp) AS u, array(null, current_date()) AS c) "
+        "AS v"
+    )
+    seen = []
+    for policy, ansi in (("CORRECTED", "true"), ("LEGACY", "true"), ("LEGACY", "false")):
+        settings = {"spark.sql.legacy.timeParserPolicy": policy, "spark.sql.ansi.enabled": ansi}
+        with settings_of(spark, {**settings, "spark.sql.session.timeZone": zone}):
+            seen.append(df.select(json_texts(df).text(df["v"], df.schema["v"].dataType)).first())
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] is not None
+    assert json.loads(seen[0][0])["m"] == {"1582-10-05": "1582-10-07T23:19:59.999999Z"}
+
+
+def test_two_old_dates_are_two_keys_of_a_view_whatever_the_parser_policy_is(
+    spark: SparkSession,
+) -> None:
+    df = spark.sql("SELECT explode(array(date'1582-10-10', date'1582-10-11')) AS d, 1 AS n")
+    with settings_of(spark, {"spark.sql.legacy.timeParserPolicy": "LEGACY"}):
+        for key, keys in (
+            ("d", [b"1582-10-10", b"1582-10-11"]),
+            (("d", "n"), [b'["1582-10-10",1]', b'["1582-10-11",1]']),
+        ):
+            rows = Shape.of(key, None, None, None).staged(df).collect()
+            assert [bytes(row["key"]) for row in rows] == keys
 
 
 def test_every_sink_that_writes_json_has_the_keys_of_a_map(spark: SparkSession) -> None:

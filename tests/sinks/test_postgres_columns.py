@@ -16,6 +16,7 @@ from seamark.errors import RefusedError
 from seamark.sinks import PostgresSink
 from seamark.sinks.postgres.copying import copy_rows
 from seamark.testing.conformance.sink_examples import OLD, PIPELINE, SINK, epoch
+from tests.pipeline.support.workloads import settings_of
 from tests.sinks.support.postgres import rows_of, run, with_options
 
 if TYPE_CHECKING:
@@ -178,6 +179,49 @@ def test_a_database_of_another_encoding_gets_the_same_letters(
     assert rows_of(dsn, "SELECT x, length(x) FROM t") == [("Übermäßig", 9)]
     assert "no equivalent" in refusal(sink, spark.createDataFrame([("列",)], "x string"), 2)
     run(postgres.dsn, "DROP DATABASE latin")
+
+
+def test_arrays_have_the_old_days_that_they_had_whatever_the_parser_policy_is(
+    spark: SparkSession, make: Make
+) -> None:
+    dsn = make("CREATE TABLE t (d date[], x timestamptz[])")
+    df = spark.sql(
+        "SELECT array(date'1582-10-10') d, array(timestamp_micros(-12219900000000001)) x"
+    )
+    with settings_of(spark, {"spark.sql.legacy.timeParserPolicy": "LEGACY"}):
+        show(PostgresSink(dsn, "t"), df)
+    query = "SELECT d[1]::text, (extract(epoch FROM x[1]) * 1000000)::bigint FROM t"
+    assert rows_of(dsn, query) == [("1582-10-10", -12219900000000001)]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("is_array", [False, True])
+@pytest.mark.parametrize("kind", ["interval", "time"])
+def test_a_text_that_a_column_of_times_would_round_is_refused(
+    spark: SparkSession, make: Make, kind: str, *, is_array: bool
+) -> None:
+    end, of = ("[]", "array<string>") if is_array else ("", "string")
+    dsn = make(f"CREATE TABLE t (x {kind}{end})")
+    exact, rounded = {
+        "time": (
+            ("12:00", "04:05:06.789012", "24:00:00", "040506.7", "4:05 pm", "12:00:00.1234560"),
+            ("12:00:00.1234567", "12:00:00+02", "2026-01-01 12:00:00", "12:00:00Z"),
+        ),
+        "interval": (
+            *(("1 day", "1.5 days", "0.000001 seconds", "1 mon 2 days 03:04:05.678901", "P1Y2M"),),
+            *(("0.0000001 s", "1.05 years", "12:00:00.1234567", "P0.3Y", "1e-7 s", "0.5 us"),),
+        ),
+    }[kind]
+    sink = PostgresSink(dsn, "t")
+    values = [[each] if is_array else each for each in exact]
+    show(sink, spark.createDataFrame([(each,) for each in [*values, None]], f"x {of}"))
+    for each in rounded:
+        df = spark.createDataFrame([([each] if is_array else each,)], f"x {of}")
+        assert "column 'x' has a text" in refusal(sink, df, 2)
+    shown = [x[0] if is_array else x for (x,) in rows_of(dsn, f"SELECT x::text{end} FROM t") if x]
+    same = (rows_of(dsn, f"SELECT '{each}'::{kind}::text")[0][0] for each in exact)
+    assert sorted(shown) == sorted(same)
+    assert rows_of(dsn, "SELECT count(*) FROM t") == [(len(exact) + 1,)]
 
 
 @pytest.mark.sampled(3)

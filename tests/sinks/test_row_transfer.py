@@ -179,3 +179,19 @@ def test_a_name_with_quotes_stays_a_name_in_the_condition() -> None:
     assert condition is not None
     assert condition.startswith("CASE WHEN coalesce(octet_length(`a``b`), 0L) > ")
     assert guard(StructType([StructField("n", LongType())])) is None
+
+
+@pytest.mark.warm
+def test_columns_with_dots_and_backticks_in_their_names_arrive(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """PySpark's own ``mapInArrow`` takes such a name for a field of a struct."""
+    names = ["n", "a.b", ".dot", "back`tick"]
+    df = spark.sql("SELECT 1L, 2L, 3L, 4L").toDF(*names)
+    sink = DeltaSink(tmp_path / "table")
+    sink.open(PIPELINE, SINK, df.schema)
+    sink.prepare_target()
+    sink.stage(df, epoch(1), "a1")
+    sink.commit(sink.prepare())
+    rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+    assert rows == [dict(zip(names, (1, 2, 3, 4), strict=True))]

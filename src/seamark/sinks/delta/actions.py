@@ -72,20 +72,25 @@ def _float_text(value: float) -> str:
 
 
 def statistics(rows: int, facts: Mapping[str, ColumnFacts], columns: Sequence[str]) -> str:
-    """The statistics of a file, for the first columns, as JSON text."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for name in columns[:_INDEXED]:
-        fact = facts.get(name)
-        if fact is None:
-            continue
-        nulls[name] = fact.nulls
+    """The statistics of a file, for the first columns, as JSON text.
+
+    If the bounds of one are not known, there are none: where only some columns have bounds,
+    deltalake 1.6 leaves the file out for whoever filters by another one.
+    """
+    known = {name: facts[name] for name in columns[:_INDEXED] if name in facts}
+    bounds: dict[str, tuple[Any, Any]] | None = {}
+    for name, fact in known.items():
         least, most = _lower(fact.minimum), _upper(fact.maximum)
-        if least is not None and most is not None:
-            low[name], high[name] = least, most
-    found = {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls}
-    return msgspec.json.Encoder(decimal_format="number").encode(found).decode()
+        if least is not None and most is not None and bounds is not None:
+            bounds[name] = least, most
+        elif fact.nulls < rows and not isinstance(fact.minimum, bytes):
+            bounds = None
+    found: dict[str, Any] = {"numRecords": rows}
+    if bounds is not None:
+        found["minValues"] = {name: least for name, (least, _) in bounds.items()}
+        found["maxValues"] = {name: most for name, (_, most) in bounds.items()}
+    found["nullCount"] = {name: fact.nulls for name, fact in known.items()}
+    return msgspec.json.encode(found).decode()
 
 
 def _lower(value: Any) -> Any:
@@ -98,7 +103,9 @@ def _lower(value: Any) -> Any:
 
 def _upper(value: Any) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= _LONGEST else value[:_LONGEST] + _AFTER_ALL
+        if len(value) <= _LONGEST:
+            return value
+        return None if value[_LONGEST] == _AFTER_ALL else value[:_LONGEST] + _AFTER_ALL
     if isinstance(value, dt.datetime):
         over = value.microsecond % 1000
         try:
@@ -106,7 +113,7 @@ def _upper(value: Any) -> Any:
                 value if not over else value - dt.timedelta(microseconds=over) + _MILLISECOND
             )
         except OverflowError:
-            return None
+            return value.replace(tzinfo=None).isoformat() + ("Z" if value.tzinfo else "")
     return _number_or_date(value)
 
 
@@ -120,10 +127,13 @@ def _instant(value: dt.datetime) -> str:
 
 def _number_or_date(value: Any) -> Any:
     """What can be compared in JSON: whether a file can be left out is not worth a guess."""
-    if isinstance(value, bool | bytes) or value is None:
+    if isinstance(value, bytes) or value is None:
         return None
     if isinstance(value, dt.date):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, Decimal):
+        # of 1E-7 deltalake makes null, and no reader finds a row by it
+        return msgspec.Raw(f"{value:f}".encode())
     return value

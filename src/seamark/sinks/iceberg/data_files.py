@@ -26,6 +26,7 @@ from seamark.sinks.iceberg.staging import LIST, Staging
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table, WriteTask
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import IcebergType
@@ -78,15 +79,46 @@ class FileWriter:
 
         :class:`RefusedError` for rows that the table cannot hold.
         """
-        from pyiceberg.io.pyarrow import write_file
-        from pyiceberg.table.locations import load_location_provider
+        if not rows.num_rows:
+            return []
+        metadata = self.metadata
+        rows = _with_partition_columns(in_utc(rows), metadata)
+        _require_values(rows, metadata)
+        files = self._written(list(self._tasks(rows)))
+        written = sum(file.record_count for file in files)
+        if written != rows.num_rows:
+            # pyiceberg 0.12 looks for the rows of a partition by ==, which NaN never is
+            raise RefusedError(
+                f"{rows.num_rows - written} rows have a partition value that equals nothing",
+                hint="Does a column that the table is partitioned by hold NaN? Filter it out.",
+            )
+        return files
+
+    def rewrite(self, rows: pa.Table, file: DataFile) -> list[DataFile]:
+        """Write what is left of a data file, in the partition where whoever wrote it has put it.
+
+        pyiceberg need not work out the same one, and readers look for the rows where they were.
+        """
+        from pyiceberg.partitioning import PartitionKey
+        from pyiceberg.table import WriteTask
 
         if not rows.num_rows:
             return []
+        spec, key = self.metadata.specs()[file.spec_id], None
+        if not spec.is_unpartitioned():
+            key = PartitionKey([], spec, self.metadata.schema())
+            vars(key)["partition"] = file.partition  # or it would be worked out
+        batches, schema = rows.to_batches(), self._schema_of(rows)
+        task = WriteTask(self.token, next(self._numbers), schema, batches, partition_key=key)
+        return self._written([task], file.spec_id)
+
+    def _written(self, tasks: list[WriteTask], spec_id: int | None = None) -> list[DataFile]:
+        from pyiceberg.io.pyarrow import write_file
+        from pyiceberg.table.locations import load_location_provider
+
         io, metadata = self.staging.io, self.metadata
-        rows = _with_partition_columns(in_utc(rows), metadata)
-        _require_values(rows, metadata)
-        tasks = list(self._tasks(rows))
+        if spec_id is not None:
+            metadata = metadata.model_copy(update={"default_spec_id": spec_id})
         places = load_location_provider(metadata.location, metadata.properties)
         paths = [
             places.new_data_location(
@@ -98,15 +130,17 @@ class FileWriter:
         name = self.journal or f"{self.token}-{next(self._numbers)}"
         self.staging.note(self.attempt, name, paths)
         files = list(write_file(io, metadata, iter(tasks)))
-        written = sum(file.record_count for file in files)
-        if written != rows.num_rows:
-            # pyiceberg 0.12 looks for the rows of a partition by ==, which NaN never is
-            raise RefusedError(
-                f"{rows.num_rows - written} rows have a partition value that equals nothing",
-                hint="Does a column that the table is partitioned by hold NaN? Filter it out.",
-            )
         sync_files(io, paths)
         return files
+
+    def _schema_of(self, rows: pa.Table) -> Schema:
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+        return pyarrow_to_schema(
+            rows.schema,
+            name_mapping=self.metadata.schema().name_mapping,
+            format_version=self.metadata.format_version,
+        )
 
     def _require_own_names(self, paths: Sequence[str]) -> None:
         """:class:`RefusedError` when whoever commits the files could not tell whose they are."""
@@ -119,15 +153,11 @@ class FileWriter:
             )
 
     def _tasks(self, rows: pa.Table) -> Iterator[WriteTask]:
-        from pyiceberg.io.pyarrow import _determine_partitions, pyarrow_to_schema
+        from pyiceberg.io.pyarrow import _determine_partitions
         from pyiceberg.table import WriteTask
 
         table_schema, spec = self.metadata.schema(), self.metadata.spec()
-        schema = pyarrow_to_schema(
-            rows.schema,
-            name_mapping=table_schema.name_mapping,
-            format_version=self.metadata.format_version,
-        )
+        schema = self._schema_of(rows)
         if spec.is_unpartitioned():
             yield WriteTask(self.token, next(self._numbers), schema, rows.to_batches())
             return

@@ -29,10 +29,24 @@ def require_partition_values(rows: pa.Table, metadata: TableMetadata) -> None:
         if values is None:
             continue
         kind = schema.find_type(part.source_id)
+        _require_readable(values, name)
         if isinstance(part.transform, TruncateTransform):
             _require_multiple(values, kind, name, part.transform)
         elif isinstance(part.transform, DayTransform):
             _require_day(values, kind, name)
+
+
+def _require_readable(values: pa.ChunkedArray, name: str) -> None:
+    """A text that is not UTF-8: pyiceberg ends the process at one when it works out a partition."""
+    import pyarrow as pa
+
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        raise RefusedError(
+            f"column {name!r} has a text that is not UTF-8, and the table is partitioned by it",
+            hint="Mend it in the output with make_valid_utf8(), or write it as binary.",
+        ) from None
 
 
 def _require_multiple(

@@ -86,15 +86,14 @@ def upserted(
 
     wanted = pq.read_table(BytesIO(staging.read(attempt, KEYS, digest)))
     replaced: set[str] = set()
-    rewritten: list[DataFile] = []
+    files = {spec: list(own) for spec, own in added.items()}
     writer = FileWriter(table.metadata, staging, attempt)
     for task in table.scan(row_filter=around(wanted, keys)).plan_files():
         rest = _without(table, task, wanted, keys)
         if rest is not None:
             replaced.add(task.file.file_path)
-            rewritten += writer.write(rest)
-    files = {spec: list(own) for spec, own in added.items()}
-    files.setdefault(table.metadata.default_spec_id, []).extend(rewritten)
+            left = writer.rewrite(rest, task.file)
+            files.setdefault(task.file.spec_id, []).extend(left)
     return Change(files, frozenset(replaced))
 
 

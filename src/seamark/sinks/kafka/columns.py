@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from seamark._common.checks import check_text
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.sinks.json_texts import json_object, json_text
+from seamark.sinks.json_texts import JsonTexts, json_texts
 from seamark.sinks.unfit_values import with_whole_texts
 
 if TYPE_CHECKING:
@@ -127,15 +127,16 @@ class RecordColumns:
         """The rows as records: the columns ``key``, ``value`` and what else there is."""
         kinds = {field.name: field.dataType for field in df.schema.fields}
         df = with_whole_texts(df, self._columns_of_json(kinds))
+        texts = json_texts(df)
         parts = []
         if self.key is not None:
-            parts.append(_payload(self.key, kinds[self.key]).alias(KEY))
+            parts.append(_payload(self.key, kinds[self.key], texts).alias(KEY))
         if isinstance(self.value, str):
-            parts.append(_payload(self.value, kinds[self.value]).alias(VALUE))
+            parts.append(_payload(self.value, kinds[self.value], texts).alias(VALUE))
         else:
             names = self._value_columns(df.columns)
             members = {name: (_column(name), kinds[name]) for name in names}
-            parts.append(json_object(members).cast("binary").alias(VALUE))
+            parts.append(texts.object(members).cast("binary").alias(VALUE))
         if self.headers is not None:
             parts.append(_column(self.headers).cast(_HEADERS_TYPE).alias(HEADERS))
         if self.partition is not None:
@@ -159,10 +160,10 @@ def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _payload(name: str, kind: DataType) -> Column:
+def _payload(name: str, kind: DataType, texts: JsonTexts) -> Column:
     """The bytes of a key or value."""
     column = _column(name)
-    return (json_text(column, kind) if _is_nested(kind) else column).cast("binary")
+    return (texts.text(column, kind) if _is_nested(kind) else column).cast("binary")
 
 
 def _is_nested(kind: DataType) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.sinks.json_texts import json_element, json_object, plain_text
+from seamark.sinks.json_texts import JsonTexts, json_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -81,7 +81,7 @@ class Shape:
         """The rows as they are staged: bytes of key and value, and what decides about them."""
         from pyspark.sql import functions as f
 
-        schema = df.schema
+        schema, texts = df.schema, json_texts(df)
         control = {self.delete_where}
         row = {
             field.name: (_column(backquoted(field.name)), field.dataType)
@@ -89,8 +89,8 @@ class Shape:
             if field.name not in control
         }
         columns = [
-            self._key(schema).alias(KEY),
-            json_object(row).cast("binary").alias(VALUE),
+            self._key(schema, texts).alias(KEY),
+            texts.object(row).cast("binary").alias(VALUE),
         ]
         if self.delete_where is not None:
             flag = f.coalesce(_column(_path(schema, self.delete_where)), f.lit(False))
@@ -101,7 +101,7 @@ class Shape:
             columns.append(_milliseconds(schema, self.expire).alias(TIME))
         return df.select(*columns)
 
-    def _key(self, schema: StructType) -> Column:
+    def _key(self, schema: StructType, texts: JsonTexts) -> Column:
         from pyspark.sql import functions as f
         from pyspark.sql.types import BinaryType, StringType
 
@@ -109,13 +109,13 @@ class Shape:
             column, kind = _column(_path(schema, self.key[0])), _type_of(schema, self.key[0], "key")
             if isinstance(kind, BinaryType | StringType):
                 return column.cast("binary")
-            return plain_text(column, kind).cast("binary")
+            return texts.plain(column, kind).cast("binary")
         parts: list[Column] = [f.lit("[")]
         for number, name in enumerate(self.key):
             parts += [f.lit(",")] if number else []
             # of anything null the whole is null, which is refused
             kind = _type_of(schema, name, "key")
-            parts.append(json_element(_column(_path(schema, name)), kind))
+            parts.append(texts.element(_column(_path(schema, name)), kind))
         return f.concat(*parts, f.lit("]")).cast("binary")
 
 

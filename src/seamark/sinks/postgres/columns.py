@@ -156,6 +156,16 @@ def element_lengths(schema: StructType, table: Sequence[TableColumn]) -> dict[st
     return _lengths(schema, table, in_arrays=True)
 
 
+def rounding_columns(schema: StructType, table: Sequence[TableColumn]) -> dict[str, str]:
+    """The types of columns that take texts for times, and keep microseconds of them."""
+    names = {field.name for field in schema.fields}
+    return {
+        column.name: column.type
+        for column in table
+        if column.type in ("time", "interval") and column.name in names
+    }
+
+
 def _lengths(
     schema: StructType, table: Sequence[TableColumn], *, in_arrays: bool
 ) -> dict[str, int]:

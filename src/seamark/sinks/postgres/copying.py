@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from seamark.errors import RefusedError
 from seamark.sinks.postgres.connections import connected, first_line, in_own_path
 from seamark.sinks.postgres.values import UnstorableTextError, as_csv
+from seamark.sinks.tables.row_transfer import mapped_in_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +46,8 @@ def copy_rows(
     The columns of the statement are those of ``df``, then the token; ``lengths`` says of some how
     many characters they may have. :class:`RefusedError` when PostgreSQL does not accept a row.
     """
-    reports = df.mapInArrow(_task(dsn, statement, dict(lengths or {})), _REPORT).collect()
+    task = _task(dsn, statement, dict(lengths or {}))
+    reports = mapped_in_arrow(df, task, _REPORT).collect()
     for report in reports:
         if report.problem is not None:
             raise RefusedError(report.problem, where=where)

@@ -31,7 +31,7 @@ from seamark.sinks.contract import (
 )
 from seamark.sinks.folders import check_token
 from seamark.sinks.postgres.catalog import Table, read_table, table_oid
-from seamark.sinks.postgres.columns import element_lengths, text_lengths
+from seamark.sinks.postgres.columns import element_lengths, rounding_columns, text_lengths
 from seamark.sinks.postgres.connections import TableAddress, in_own_path
 from seamark.sinks.postgres.copying import Copied, copy_rows
 from seamark.sinks.postgres.history_checks import (
@@ -53,8 +53,10 @@ from seamark.sinks.postgres.table_checks import WriteOptions, check_table
 from seamark.sinks.postgres.values import (
     as_text,
     refusing_long_elements,
+    refusing_rounded,
     rewritten_columns,
     without_long_elements,
+    without_rounded,
 )
 from seamark.sinks.read_point import ReadPoint
 from seamark.sinks.unfit_values import refusing_broken_texts, with_whole_texts
@@ -182,11 +184,14 @@ class PostgresSink(Sink):
         self._begin(epoch, attempt)
         shown, columns = self._address.shown, self._opened().columns
         of_elements = element_lengths(df.schema, columns)
+        rounding = rounding_columns(df.schema, columns)
         whole = with_whole_texts(df, rewritten_columns(df.schema))
-        rows = self._as_text(without_long_elements(whole, of_elements))
+        exact = without_rounded(without_long_elements(whole, of_elements), rounding)
+        rows = self._as_text(exact)
         statement = self._staging.copy_statement(attempt, rows.columns)
         lengths = text_lengths(rows.schema, columns)
-        with refusing_long_elements(of_elements, shown), refusing_broken_texts(shown, "PostgreSQL"):
+        refusing = refusing_long_elements(of_elements, shown), refusing_rounded(rounding, shown)
+        with refusing[0], refusing[1], refusing_broken_texts(shown, "PostgreSQL"):
             copied = copy_rows(rows, self._address.dsn, statement, shown, lengths)
         self._staged = self._prepared(epoch, attempt, copied)
 

@@ -12,18 +12,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
-from seamark.sinks.json_texts import json_text
+from seamark.sinks.json_texts import JsonTexts, date_text, json_texts, time_text
 from seamark.sinks.unfit_values import Test, refusing_unfit, without_unfit
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import ArrayType, DataType, StructType
-
-_TIME: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"}
-"""In UTC, and saying so: the time zone of the server's session is not Spark's, and the first day of
-year 1 is in no year of PostgreSQL where clocks are behind UTC."""
-
 
 _YEAR_1: Final = -62_135_596_800_000_000
 _YEAR_32768: Final = 971_890_963_200_000_000
@@ -32,6 +27,14 @@ _YEAR_32768: Final = 971_890_963_200_000_000
 
 _LENGTH: Final = "length"
 """The fault of a text that is too long."""
+_EXACT: Final = "exact"
+"""The fault of a text that PostgreSQL would take for less than it says."""
+_CLOCK: Final = r"(?i)^\s*t?\d\d?:?\d\d(:?\d\d(\.\d{0,6}0*)?)?\s*([ap]m)?\s*$"
+"""A time of day, to the microsecond. Zones and dates would be left out, further digits rounded."""
+_YEARS: Final = r"\.\d*[1-9]\d*\s*(y|dec|c|mille|mil\b|mils\b|us|micro)"
+_DIGITS: Final = r"\.\d{6}\d*[1-9]|\.\d{3}\d*[1-9]\d*\s*(ms|milli)|\de[-+\d]"
+_ROUNDED: Final = f"(?i){_DIGITS}|{_YEARS}"
+"""An interval with less than a microsecond, or with a part of a year: it is rounded to months."""
 
 
 class UnstorableTextError(ValueError):
@@ -45,7 +48,8 @@ def as_text(df: DataFrame, names: Sequence[str]) -> list[Column]:
     from seamark._common.text import backquoted
 
     kinds = {field.name: field.dataType for field in df.schema.fields}
-    return [_converted(f.col(backquoted(name)), kinds[name]).alias(name) for name in names]
+    texts = json_texts(df)
+    return [_converted(f.col(backquoted(name)), kinds[name], texts).alias(name) for name in names]
 
 
 def rewritten_columns(schema: StructType) -> list[str]:
@@ -57,37 +61,39 @@ def rewritten_columns(schema: StructType) -> list[str]:
     ]
 
 
-def _converted(value: Column, kind: DataType) -> Column:
+def _converted(value: Column, kind: DataType, json: JsonTexts) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
     if isinstance(kind, BinaryType):
         return f.concat(f.lit("\\x"), f.hex(value))
     if isinstance(kind, StructType | MapType):
-        return json_text(value, kind)
+        return json.text(value, kind)
     if isinstance(kind, ArrayType):
-        return f.when(value.isNotNull(), _array(value, kind))
+        return f.when(value.isNotNull(), _array(value, kind, json))
     return value
 
 
-def _array(value: Column, kind: ArrayType) -> Column:
+def _array(value: Column, kind: ArrayType, json: JsonTexts) -> Column:
     """The literal of an array: ``{"a",NULL,"b"}``."""
     from pyspark.sql import functions as f
 
     element = kind.elementType
-    texts = f.transform(value, lambda item: _element(item, element))
+    texts = f.transform(value, lambda item: _element(item, element, json))
     return f.concat(f.lit("{"), f.array_join(texts, ","), f.lit("}"))
 
 
-def _element(item: Column, kind: DataType) -> Column:
+def _element(item: Column, kind: DataType, json: JsonTexts) -> Column:
     from pyspark.sql import functions as f
-    from pyspark.sql.types import ArrayType, TimestampType
+    from pyspark.sql.types import ArrayType, DateType, TimestampType
 
     if isinstance(kind, ArrayType):
-        text = _array(item, kind)
+        text = _array(item, kind, json)
     else:
-        is_time = isinstance(kind, TimestampType)
-        plain = f.to_csv(f.struct(item), _TIME) if is_time else _converted(item, kind)
+        if isinstance(kind, TimestampType):
+            plain = time_text(item)
+        else:
+            plain = date_text(item) if isinstance(kind, DateType) else _converted(item, kind, json)
         escaped = f.regexp_replace(plain.cast("string"), r'([\\"])', r"\\$1")
         text = f.concat(f.lit('"'), escaped, f.lit('"'))
     # PostgreSQL refuses a null among inner arrays; left out it would be lost in silence
@@ -181,6 +187,37 @@ def refusing_long_elements(lengths: Mapping[str, int], where: str) -> AbstractCo
         lambda name: _too_long(name, lengths[name]),
         where,
         "Make that longer, or cut the texts in the output: transform(…, x -> left(x, …)).",
+    )
+
+
+def without_rounded(df: DataFrame, kinds: Mapping[str, str]) -> DataFrame:
+    """The same rows; reading them fails at a text that a ``time`` or ``interval`` cannot hold.
+
+    ``kinds`` has the types of the table's columns that are one, by name.
+    """
+    from pyspark.sql import functions as f
+
+    def test(kind: str) -> Test:
+        if kind == "time":
+            return lambda value, _: ~f.rlike(value, f.lit(_CLOCK))
+        return lambda value, _: f.rlike(value, f.lit(_ROUNDED))
+
+    return without_unfit(df, {name: test(kind) for name, kind in kinds.items()}, _EXACT)
+
+
+def refusing_rounded(kinds: Mapping[str, str], where: str) -> AbstractContextManager[None]:
+    """Makes the failure of :func:`without_rounded` a refusal of the column."""
+    return refusing_unfit(
+        _EXACT,
+        lambda name: (
+            f"column {name!r} has a text of which a column of the type {kinds[name]} would keep "
+            "only a part: it has microseconds, and neither a date nor a zone"
+            if kinds[name] == "time"
+            else f"column {name!r} has a text that a column of the type interval would round: it "
+            "has whole months, and microseconds"
+        ),
+        where,
+        "Write such a text into a column of the type text, or round it in the output.",
     )
 
 

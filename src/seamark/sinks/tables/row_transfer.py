@@ -10,6 +10,7 @@ Tests: ``tests/sinks/test_row_transfer.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ log = logger_named("seamark.sinks")
 LARGEST_ROW: Final = (64 << 20) // ROWS
 _FIXED: Final = 16
 """Bytes that a value of a fixed size has at most; also the offset and the mark of any other."""
+_IS_PATH: Final = re.compile("[.`]")
 _TOO_LARGE: Final = "seamark: a row is too large to be sent unmeasured"
 
 
@@ -49,13 +51,13 @@ class RowTransfer:
             rows = df if (condition := guard(df.schema)) is None else df.where(condition)
             try:
                 with cut_by_count(df.sparkSession.sparkContext):
-                    return rows.mapInArrow(task, schema).collect()
+                    return mapped_in_arrow(rows, task, schema).collect()
             except Exception as error:
                 if _TOO_LARGE not in str(error):
                     raise
             log.info("a row has more than %d bytes: batches are measured from now on", LARGEST_ROW)
             self._has_large_rows = True
-        return df.mapInArrow(task, schema).collect()
+        return mapped_in_arrow(df, task, schema).collect()
 
     def _may_cut_by_count(self, df: DataFrame) -> bool:
         if not has_known_sizes(df.schema):
@@ -67,6 +69,21 @@ class RowTransfer:
             # the plan of a query does not change in kind while it runs
             self._decided = batch, may_cut_by_count(df)
         return self._decided[1]
+
+
+def mapped_in_arrow(df: DataFrame, task: Task, schema: str) -> DataFrame:
+    """``df.mapInArrow``, also for columns with names that it takes for more than a name.
+
+    PySpark looks each of them up as an expression: a dot is a field of a struct to it.
+    """
+    names = df.columns
+    if not any(_IS_PATH.search(name) for name in names):
+        return df.mapInArrow(task, schema)
+
+    def with_names(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    return df.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(with_names, schema)
 
 
 def has_known_sizes(schema: StructType) -> bool:
