@@ -90,6 +90,26 @@ def test_damage_is_exit_3_and_names_what_a_start_would_choose(cli: Cli, store: P
     assert verdicts(document)["format"] == "failed"
 
 
+def test_a_pointer_that_a_save_is_about_to_move_is_no_warning(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointer = store / "checkpoints/latest.txt"
+    newest = pointer.read_text()
+    pointer.write_text("checkpoint_000002")
+    writer = open_store(store)
+    writer.claim()
+    paused: list[float] = []
+
+    def a_moment_later(seconds: float) -> None:
+        paused.append(seconds)
+        pointer.write_text(newest)
+
+    monkeypatch.setattr("seamark.store.content_health.time.sleep", a_moment_later)
+    assert verdicts(cli.document("doctor", store))["pointer"] == "ok"
+    assert len(paused) == 1
+    writer.close()
+
+
 def test_a_pointer_to_what_is_gone_is_damage_and_an_old_one_is_a_warning(
     cli: Cli, store: Path
 ) -> None:
