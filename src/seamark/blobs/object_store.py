@@ -6,10 +6,9 @@ Tests: ``tests/store/test_conformance.py``.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -18,10 +17,7 @@ import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
-    NotSupportedError,
-    PermissionDeniedError,
     PreconditionError,
-    UnauthenticatedError,
     UnknownConfigurationKeyError,
 )
 
@@ -42,6 +38,7 @@ from seamark.blobs.contract import (
     check_range,
     is_key,
 )
+from seamark.blobs.object_errors import plain_message, translated_errors, was_removed
 from seamark.errors import (
     DamageError,
     InvalidInputError,
@@ -60,20 +57,6 @@ _DELETES: Final = 1000
 _MOST_COPIED: Final = 1 << 30
 """Bytes that a service is asked to copy in one request. S3 takes 5 GB, if one waits for it."""
 _RETRIES: Final = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
-
-_NO_BUCKET: Final = re.compile(
-    "NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE
-)
-_GONE: Final = re.compile(r"\b(NoSuchKey|BlobNotFound)\b")
-"""What a service says when the client, whose connection broke, asks for the rest of a value that
-was removed meanwhile."""
-_NO_TIME: Final = re.compile(r"year -?\d+ is out of range")
-"""What Python says of a time that it cannot hold; a service may name any."""
-_ASKED_THE_MACHINE: Final = re.compile(
-    "/latest/(?:api/token|meta-data)|/computeMetadata/|/metadata/identity/"
-)
-"""Where clients of S3, Google Cloud Storage and Azure ask for a machine's own credentials."""
-_HAPPENED_NOT: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError)
 
 
 class ObjectBlobs(Blobs):
@@ -119,13 +102,13 @@ class ObjectBlobs(Blobs):
             store = obstore.store.from_url(url, **settings)
         except UnknownConfigurationKeyError as error:
             raise InvalidInputError(
-                f"a storage option is not known: {_plain_message(error, redact)}",
+                f"a storage option is not known: {plain_message(error, redact)}",
                 where=shown,
                 hint="Options are those of obstore's S3Store, GCSStore and AzureStore.",
             ) from None
         except (BaseError, ValueError, TypeError) as error:
             raise InvalidInputError(
-                f"cannot open the store: {_plain_message(error, redact)}", where=shown
+                f"cannot open the store: {plain_message(error, redact)}", where=shown
             ) from None
         except BaseException as error:
             if type(error).__name__ != "PanicException":
@@ -159,7 +142,7 @@ class ObjectBlobs(Blobs):
         except FileNotFoundError:
             return None
         except StoreUnavailableError as error:
-            if _GONE.search(error.what):
+            if was_removed(error):
                 return None
             raise
 
@@ -190,7 +173,7 @@ class ObjectBlobs(Blobs):
         except FileNotFoundError:
             return None
         except StoreUnavailableError as error:
-            if _GONE.search(error.what):
+            if was_removed(error):
                 return None
             # a range that starts after the end is refused; that says something about the value
             entry = self.stat(key)
@@ -230,7 +213,7 @@ class ObjectBlobs(Blobs):
             raise KeyExists(key) from None
         except FileNotFoundError as error:
             raise StoreUnavailableError(
-                f"writing {key} failed: {self._brief(error)}", where=self.url
+                f"writing {key} failed: {plain_message(error, self._redact)}", where=self.url
             ) from None
 
     def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
@@ -313,75 +296,16 @@ class ObjectBlobs(Blobs):
     def version_of(self, tag: Tag) -> Hashable:
         return _version(tag[0]) if isinstance(tag, tuple) else None
 
-    @contextmanager
-    def _translated_errors(self, doing: str, key: str, *, write: bool = False) -> Iterator[None]:
-        """Turn an obstore error into one of ours, without a secret in it.
-
-        The original is not chained: its text may hold a signed URL.
-        """
-        try:
-            yield
-        except (AlreadyExistsError, PreconditionError, DamageError, StoreUnavailableError):
-            raise
-        except FileNotFoundError as error:
-            # a wrong bucket must not look like an empty store
-            if not _NO_BUCKET.search(str(error)):
-                raise
-            raise StoreUnavailableError(
-                f"{doing} {key} failed: the bucket or container does not exist",
-                where=self.url,
-                hint="Check the URL and the account, or create the bucket.",
-            ) from None
-        except NotSupportedError as error:
-            raise RefusedError(
-                f"{doing} {key}: the store does not support it: {self._brief(error)}",
-                where=self.url,
-            ) from None
-        except ValueError as error:
-            if _NO_TIME.search(str(error)):
-                told = f"{doing} {key} failed: a time that cannot be: {self._brief(error)}"
-                raise StoreUnavailableError(told, where=self.url) from None
-            # obstore refuses more names than we do, as those with control characters
-            raise DamageError(
-                f"{key!r} cannot be the name of an object: {self._brief(error)}", where=self.url
-            ) from None
-        except (BaseError, OSError) as error:
-            maybe = write and not isinstance(error, _HAPPENED_NOT)
-            raise (OutcomeUnknownError if maybe else StoreUnavailableError)(
-                f"{doing} {key} failed: {self._brief(error)}",
-                where=self.url,
-                hint=_advice(error),
-            ) from None
-
-    def _brief(self, error: Exception) -> str:
-        """The error's own text without its debug dump and without secrets."""
-        return _plain_message(error, self._redact)
+    def _translated_errors(
+        self, doing: str, key: str, *, write: bool = False
+    ) -> AbstractContextManager[None]:
+        return translated_errors(doing, key, self.url, self._redact, write=write)
 
 
 def _are_one_bucket(one: Blobs, other: Blobs) -> bool:
     """Whether two places are in one bucket of one service, as far as can be known."""
     here, there = one.address[:3], other.address[:3]
     return isinstance(other, ObjectBlobs) and len(here) == 3 and here == there
-
-
-_ADVICE: Final = {
-    "PermissionDeniedError": "The credentials lack a permission on this prefix.",
-    "UnauthenticatedError": "The credentials are missing, wrong or expired.",
-}
-
-
-def _advice(error: Exception) -> str | None:
-    if _ASKED_THE_MACHINE.search(str(error)):
-        return (
-            "No credentials were given, and this machine has none of its own. Give them by the "
-            "environment (for S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) or by "
-            "storage_options."
-        )
-    return _ADVICE.get(type(error).__name__)
-
-
-def _plain_message(error: Exception, redact: Redactor) -> str:
-    return redact(str(error).split("Debug source", 1)[0].strip())
 
 
 def _client_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.computed_changes import (
     NAME_THEM,
     ComputedChange,
-    Computes,
     computed_changes,
     not_told_apart,
     rewired,
@@ -31,6 +30,7 @@ from seamark.pipeline.declaration.source_positions import (
     require_topics,
 )
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
+from seamark.pipeline.declaration.structure_parts import StructureParts
 from seamark.pipeline.declaration.target_names import sink_as_recorded, target_names
 from seamark.pipeline.declaration.upgrade_plan import (
     UpgradeOptions,
@@ -40,9 +40,8 @@ from seamark.pipeline.declaration.upgrade_plan import (
 )
 from seamark.progress.configuration import explain_change
 from seamark.progress.policy import Action, as_policy, outcome_of_change
-from seamark.spark.plans.computation import FORM
-from seamark.spark.plans.lossy_options import losses_changed, may_lose_of
-from seamark.spark.plans.parsing_options import PARSING, parsing_changed, parsing_in, recorded_as
+from seamark.spark.plans.lossy_options import losses_changed
+from seamark.spark.plans.parsing_options import parsing_changed, recorded_as
 from seamark.spark.plans.value_settings import SETTINGS, settings_changed
 from seamark.spark.reference_tables import changed_tables
 from seamark.spark.source_gaps import Anchor, Gap, planned_texts
@@ -244,7 +243,7 @@ def compare_structures(
     new = {**new, "sinks": _sinks_as_recorded(new.get("sinks", {}), old.get("sinks", {}))}
     if old == _as_recorded(new, old):
         return CompatibilityCheck(Compatibility.SAME)
-    before, after = _Described(old), _Described(new)
+    before, after = StructureParts(old), StructureParts(new)
     topology = explain_change(before.topology, after.topology)
     computed = [
         *_computed(before, after),
@@ -287,37 +286,7 @@ def _sinks_as_recorded(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[s
     return {name: sink_as_recorded(sink, old.get(name, sink)) for name, sink in new.items()}
 
 
-class _Described:
-    """A structure in the three parts that are compared each in its own way."""
-
-    def __init__(self, structure: Structure) -> None:
-        rest = dict(structure)
-        self.form, self.settings = rest.pop("form", None), rest.pop(SETTINGS, None)
-        computes = rest.pop("computes", None)
-        shares, reads = rest.pop("shares", None), rest.pop("reads", None)
-        self.reads: dict[str, Any] = reads if isinstance(reads, dict) else {}
-        self.shares: dict[str, Any] | None = shares if isinstance(shares, dict) else None
-        # texts of another form are not compared, nor has anybody looked at them
-        self.computes: Computes = computes if computes and self.form == FORM else {}
-        sources = rest.get("sources", {})
-        self.may_lose = {name: may_lose_of(source) for name, source in sources.items()}
-        self.parsing = {name: parsing_in(source) for name, source in sources.items()}
-        rest["sources"] = {name: _without_losses(source) for name, source in sources.items()}
-        # what Spark 4.0 calls its operator is the same one
-        rest["operators"] = [
-            str(operator).replace("transformWithStateInPandas", "transformWithState")
-            for operator in rest.get("operators", [])
-        ]
-        self.topology: Structure = rest
-
-
-def _without_losses(source: Any) -> Any:
-    if not isinstance(source, dict):
-        return source
-    return {key: value for key, value in source.items() if key not in ("may_lose", PARSING)}
-
-
-def _computed(old: _Described, new: _Described) -> list[ComputedChange]:
+def _computed(old: StructureParts, new: StructureParts) -> list[ComputedChange]:
     if old.form != new.form:
         return []
     kept = old.topology["sinks"].keys() & new.topology["sinks"].keys()
@@ -327,7 +296,7 @@ def _computed(old: _Described, new: _Described) -> list[ComputedChange]:
     )
 
 
-def _moved(old: _Described, new: _Described) -> list[ComputedChange]:
+def _moved(old: StructureParts, new: StructureParts) -> list[ComputedChange]:
     """Outputs that take their rows from the state of another one than before."""
     if old.shares is None or new.shares is None:
         return []  # not recorded by the Seamark that made the checkpoint
@@ -343,7 +312,7 @@ def _shared(first: object) -> str:
     return "no shared state" if first is None else f"the state of {str(first)!r}"
 
 
-def _unrecorded(old: _Described, new: _Described) -> list[str]:
+def _unrecorded(old: StructureParts, new: StructureParts) -> list[str]:
     if old.form == new.form:
         return undescribed(old.computes, new.computes)
     if not (new.computes or any(new.may_lose.values())):
@@ -365,7 +334,7 @@ _WAYS_OUT = (
 )
 
 
-def _impossible(before: _Described, after: _Described) -> str:
+def _impossible(before: StructureParts, after: StructureParts) -> str:
     """Why Spark cannot go on at all, or the empty text."""
     old, new = before.topology, after.topology
     if set(old["sources"]) != set(new["sources"]):

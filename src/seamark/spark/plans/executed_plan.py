@@ -133,8 +133,8 @@ def require_settings(
                 f"epoch {epoch}: a setting that the plan of the pipeline needs was changed",
                 where=f"{name}: {value} → {'none' if now is None else now}",
                 hint="Nothing of the epoch was written. A function that is called with a batch "
-                "changes it for all outputs when it sets it in the batch's session. Set it before the "
-                "pipeline is started instead: then the pipeline adds what it needs.",
+                "changes it for all outputs when it sets it in the batch's session. Set it before "
+                "the pipeline is started instead: then the pipeline adds what it needs.",
             )
 
 
