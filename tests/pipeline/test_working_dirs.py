@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,25 @@ def test_a_rollback_to_the_checkpoint_of_an_upgrade_gives_up_what_was_planned(
         assert timeline_before_upgrade(store, None) == ""
         assert timeline_before_upgrade(store, upgraded.replace(state_partitions=8)) == ""
         assert timeline_before_upgrade(store, roll_back(store, 2, None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("leaves", "former", "is_refused"),
+    [(("in",), "", True), (("in",), "t", False), (("in", "in"), "", False)],
+    ids=["unchanged", "by an upgrade", "other outputs"],
+)
+def test_what_was_planned_in_another_folder_is_planned_again_when_the_pipeline_has_changed(
+    tmp_path: Path, leaves: tuple[str, ...], former: str, is_refused: bool
+) -> None:
+    place = LocalCopy(str(tmp_path))
+    declared = PipelineIdentity(
+        name="p", structure={}, leaves=leaves, input_folders={"in": "file:/elsewhere"}
+    )
+    dirs = WorkingDirs(place, 2, declared, is_new_history=bool(former), former=former)
+    copy = place.below("g1")
+    copy.write("sources/0/0", NOTED.replace(b"1}", b"0}"))
+    copy.write("sources/0/1", NOTED)
+    for batch in range(2):
+        copy.write(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())
+    with pytest.raises(RefusedError) if is_refused else nullcontext():
+        assert dirs.plans_in(copy, ReadyNote(["in"], "t"), 0, "after" if former else "t") == {}

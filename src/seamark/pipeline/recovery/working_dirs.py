@@ -221,7 +221,7 @@ class WorkingDirs:
             plans = {
                 batch: plan
                 for batch in copy.batches("offsets")
-                if batch > after and (plan := self._plan_in(copy, batch, note.leaves)) is not None
+                if batch > after and (plan := self._plan_in(copy, batch, note)) is not None
             }
         begun = _begun(note.leaves, copy.read_text(f"offsets/{after}"))
         topics = {source: ids for source, ids in note.topics.items() if source not in begun}
@@ -229,13 +229,13 @@ class WorkingDirs:
         self._place.write(_PLANS, msgspec.json.encode(saved))
         return saved
 
-    def _plan_in(self, copy: WorkingCopy, batch: int, leaves: list[str]) -> Plan | None:
+    def _plan_in(self, copy: WorkingCopy, batch: int, note: ReadyNote) -> Plan | None:
         """What a copy has planned for a batch; None unless every part of it is whole.
 
         Spark does not wait for a disk. After a power failure the entry of the offset log may be
         there without the files that it stands for, and nothing of the batch is decided.
         """
-        is_same = leaves == self._leaves
+        leaves, is_same = note.leaves, note.leaves == self._leaves
         if not is_same and any(number >= len({*leaves}) for number in copy.numbers("sources")):
             return None  # a source was joined with itself: no name leads to that folder
         plan = read_plan(copy, batch, self._first_lines if is_same else first_lines_of(leaves))
@@ -248,7 +248,9 @@ class WorkingDirs:
                 before = reordered(before, leaves, self._leaves)
             require_declared(carried, self._inputs, before)
         except (DamageError, RefusedError) as error:
-            if is_same and isinstance(error, RefusedError):
+            # a pipeline that has changed may read other folders or topics now
+            is_changed = not is_same or note.timeline == self._former != ""
+            if isinstance(error, RefusedError) and not is_changed:
                 raise
             log.warning("batch %d is planned again: %s", batch, error.what)
             return None
