@@ -7,7 +7,8 @@ import time
 import pytest
 
 from seamark.errors import RefusedError, SeamarkError, SourceUnavailableError
-from seamark.spark.failures import exception_classes, explained, missing_connector, said_by
+from seamark.spark.failures import exception_classes, explained, said_by
+from seamark.spark.missing_connectors import missing_connector
 
 
 class Failure(Exception):
@@ -75,6 +76,16 @@ def test_another_server_that_does_not_answer_is_not_taken_for_kafka(cause: str) 
     assert "a server that the query reads from or writes to does not answer" in found.what
     assert cause in (found.where or "")
     assert "broker" not in str(found)
+
+
+def test_a_python_process_that_starts_too_slowly_is_not_taken_for_a_server() -> None:
+    cause = (
+        "org.apache.spark.SparkException: Python worker failed to connect back.\n"
+        "Caused by: java.net.SocketTimeoutException: Accept timed out"
+    )
+    found = explained(Failure(f"[STREAM_FAILED] {cause}", trace(cause)))
+    assert "Python process" in found.what
+    assert not isinstance(found, SourceUnavailableError)
 
 
 def test_lost_rows_and_other_failures_are_told_as_before() -> None:

@@ -6,12 +6,12 @@ import pytest
 
 import seamark
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.spark.failures import missing_connector
 from seamark.spark.kafka_packages import (
     connector_version,
     default_repository,
     installed_pyspark,
 )
+from seamark.spark.missing_connectors import missing_connector
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.spark.error_transport import arrived
-from seamark.spark.kafka_packages import missing_kafka_hint
+from seamark.spark.missing_connectors import missing_connector
 
 # Texts have any length: no pattern may go through a run of anything once for each place in it.
 _RAISED: Final = re.compile(
@@ -25,26 +25,6 @@ _RAISED: Final = re.compile(
     re.MULTILINE,
 )
 _KAFKA: Final = r"org\.apache\.kafka\.common\.errors\."
-_NOT_FOUND: Final = re.compile(
-    r"DATA_SOURCE_NOT_FOUND|Failed to find (?:the )?data source:? *(?P<format>[\w.$-]*)"
-)
-_NO_CLASS: Final = re.compile(
-    r"(?:NoClassDefFoundError|ClassNotFoundException)(?:: Could not initialize class)?"
-    r"[: ]+(?:Class )?(?P<name>[\w./$]+)"
-)
-_NO_SCHEME: Final = re.compile(r'No FileSystem for scheme "?(?P<scheme>[\w+.-]+)')
-_SPARK: Final = "org.apache.spark:{name}_2.13:{version}"
-_KAFKA_PACKAGE: Final = "spark-sql-kafka-0-10"
-_PACKAGES: Final[tuple[tuple[str, str], ...]] = (
-    (r"kafka|commons[./]pool2", _KAFKA_PACKAGE),
-    (r"avro", _SPARK.replace("{name}", "spark-avro")),
-    (r"protobuf", _SPARK.replace("{name}", "spark-protobuf")),
-    (r"kinesis", "the connector of your Kinesis stream"),
-    (r"delta", "io.delta:delta-spark_2.13 (the version for this Spark)"),
-    (r"iceberg", "org.apache.iceberg:iceberg-spark-runtime (the one for this Spark)"),
-    (r"s3a?n?$|s3a", _SPARK.replace("{name}", "spark-hadoop-cloud")),
-    (r"abfss?|wasbs?|azure|gs$|gcs", _SPARK.replace("{name}", "spark-hadoop-cloud")),
-)
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]+)*)\] ?([^\n]*)")
 _STATE: Final = re.compile(r"(?<!\s)\s*+SQLSTATE: \w++\s*+$")
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MULTILINE)
@@ -156,13 +136,23 @@ _ROWS_LOST: Final = _Known(
     "They were nowhere else. Nothing was changed: do it again.",
 )
 
-_BY_TEXT: Final = (
+_FIRST: Final = (
     _Known(
         r"failOnDataLoss|OffsetOutOfRange|KafkaDataLoss|KAFKA_DATA_LOSS"
         r"|data may (?:have been|be) (?:lost|missed)",
         _BY_CLASS[0].what,
         _BY_CLASS[0].hint,
     ),
+    _Known(
+        "Python worker failed to connect back",
+        "a Python process of Spark's did not start in time",
+        "Nothing decided is lost: start again. The machine may have too much to do, or a firewall "
+        "may stand between processes on it.",
+    ),
+)
+"""Recognised by a phrase of Spark's message, whatever classes are named in it."""
+
+_BY_TEXT: Final = (
     _DISK_FULL,  # whatever Spark could not load or write for it
     _Known(
         r"FAILED_READ_FILE|FileNotFoundException|PATH_NOT_FOUND|does not exist",
@@ -205,9 +195,9 @@ def explained(error: Exception, addresses: Mapping[str, str] | None = None) -> S
 def _recognised(text: str, error: Exception, addresses: Mapping[str, str]) -> SeamarkError:
     trace = f"{text}\n{getattr(error, '_stackTrace', '')}"
     classes = exception_classes(trace)
-    data_lost, *others = _BY_TEXT
-    if re.search(data_lost.pattern, text):
-        return data_lost.error(data_lost.what, where=_short(text), hint=data_lost.hint)
+    for known in _FIRST:
+        if re.search(known.pattern, text):
+            return known.error(known.what, where=_short(text), hint=known.hint)
     if _NO_ROWS.search(text):
         classes.append("org.apache.kafka.common.errors.TimeoutException")
     if _NO_HOSTS.search(trace):
@@ -219,7 +209,7 @@ def _recognised(text: str, error: Exception, addresses: Mapping[str, str]) -> Se
             places = "; ".join(f"source {name!r}: {place}" for name, place in at.items())
             where = f"{places}. {_short(text)}" if places else _short(text)
             return known.error(known.what, where=where, hint=known.hint)
-    for known in others:
+    for known in _BY_TEXT:
         if re.search(known.pattern, text):
             return known.error(known.what, where=_short(text), hint=known.hint)
     return SeamarkError(
@@ -312,57 +302,6 @@ def _short(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     plain = [line for line in lines if not line.startswith(("at ", "...", "=== "))]
     return shortened(" ".join(plain), 600)
-
-
-def missing_connector(text: str) -> RefusedError | None:
-    """The error for a connector that is not there, or None when a message is about another thing.
-
-    Only classes of connectors that are known are taken for that; any other missing class is left
-    to be reported in Spark's own words.
-    """
-    missing = _missing(text)
-    if missing is None:
-        return None
-    package = next((name for known, name in _PACKAGES if re.search(known, missing.lower())), None)
-    if package is None and not _NOT_FOUND.search(text):
-        return None
-    version = _spark_version()
-    if package == _KAFKA_PACKAGE:
-        return RefusedError(
-            f"Spark has no connector for {missing}",
-            where=f"Spark {version} comes without it.",
-            hint=missing_kafka_hint(version),
-        )
-    requirement = (package or "the package of the connector").replace("{version}", version)
-    return RefusedError(
-        f"Spark has no connector for {missing}",
-        where=f"Spark {version} comes without it.",
-        hint=f"Add {requirement}: with SparkSession.builder.config('spark.jars.packages', …) "
-        "before the session starts, with spark-submit --packages, or as jars with all their "
-        "dependencies in spark.jars. If there is none for exactly this version, take the newest "
-        "older one.",
-    )
-
-
-def _missing(text: str) -> str | None:
-    """The format, class or scheme that was looked for."""
-    if (match := _NOT_FOUND.search(text)) is not None:
-        named = re.search(r"data source:? *([\w.$-]+)", text)
-        return (named[1] if named else match["format"] or "a format").rstrip(".")
-    if (match := _NO_CLASS.search(text)) is not None:
-        return match["name"].replace("/", ".")
-    if (match := _NO_SCHEME.search(text)) is not None:
-        return match["scheme"]
-    return None
-
-
-def _spark_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("pyspark")
-    except PackageNotFoundError:
-        return "4"
 
 
 class SparkFailure(NamedTuple):
