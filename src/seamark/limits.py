@@ -203,7 +203,11 @@ MOST_LINKS_IN_VAIN: Final = 20_000
 """Checkpoints that ``bisect`` goes through, chains of parents and all, for restores that fail."""
 
 LARGEST_SHOWN: Final = 16 * MIB
-"""A range of a sidecar that is read as a whole only to list the files in it."""
+"""A range of a sidecar that is read as a whole only to list the files in it, and all positions of a
+progress store that are shown."""
+
+MOST_SHOWN_VALUES: Final = 500_000
+"""Values in all these positions. RocksDB packs millions of them into some megabytes."""
 
 ANSWER_SECONDS: Final = 60.0
 LARGEST_ANSWER: Final = 2 * MIB
