@@ -111,6 +111,9 @@ LONGEST_REASON: Final = 1_000
 LONGEST_LIST: Final = 20_000
 """Characters of all that is wrong with the partitions of one checkpoint."""
 
+LONGEST_ERROR: Final = 40_000
+"""Characters of one part of an error that ends a command: it may repeat a name of any length."""
+
 LONGEST_TOPIC: Final = 249
 """No topic of Kafka has a longer name."""
 
