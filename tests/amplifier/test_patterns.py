@@ -9,9 +9,11 @@ import pytest
 
 from tests.amplifier.support.patterns import Pattern, patterns
 
+pytestmark = pytest.mark.slow
+
 SIZE = 10_000
-FLOOR = 0.05
-"""Processor time that no pattern is asked about: a hundred times what going through takes."""
+FLOOR = 0.02
+"""Processor time that no pattern is asked about: many times what going through takes."""
 GROWS, MOST = 4, 8
 
 
@@ -32,12 +34,11 @@ def too_slow(pattern: Pattern) -> str:
 
 
 def test_a_pattern_that_is_slow_is_found() -> None:
-    quadratic = Pattern("quadratic", re.compile(r"(?:a|b)+c"), searches=True)
+    quadratic = Pattern("quadratic", re.compile(r"a+b"), searches=True)
     assert too_slow(quadratic)
     assert not too_slow(quadratic._replace(searches=False))
 
 
-@pytest.mark.slow
 def test_every_pattern_takes_time_in_proportion_to_its_text() -> None:
     found = patterns()
     assert len(found) > 100

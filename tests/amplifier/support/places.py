@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from seamark import open_store
 from seamark._common.json_documents import is_sealed, seal, unseal
+from seamark.capture.checkpoint_contents import Sizes
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import SeamarkError
-from seamark.manifest import CheckpointManifest
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.native.snapshot import take_snapshot
 from seamark.progress import open_progress
 from seamark.store.plans import StoredPlan
@@ -167,11 +168,11 @@ def snapshot_store(root: Path) -> None:
 
 
 def rocksdb_store(root: Path) -> None:
-    """The same of a directory with RocksDB."""
+    """The same of a directory with RocksDB, with nothing inside of the manifest."""
     directory = root.parent / f"{root.name}-of"
     make_rocksdb(directory)
     with open_store(root) as store:
-        take_snapshot(LocalDirectory(directory), store)
+        take_snapshot(LocalDirectory(directory), store, sizes=Sizes(0, 0))
     shutil.rmtree(directory)
     _undecide(root)
 
@@ -249,9 +250,7 @@ def _fitting(store: Path, file: Path, manifest: CheckpointManifest) -> Checkpoin
     try:
         sidecar = file.with_name("state.bin")
         if sidecar.is_file() and manifest.state_checksum is not None:
-            hasher = hashlib.sha256(checksum_prefix(manifest))
-            hasher.update(sidecar.read_bytes())
-            made = made.replace(state_checksum=hasher.hexdigest())
+            made = _with_sidecar(manifest, sidecar.read_bytes())
         elif manifest.state_checksum is not None and not sidecar.exists():
             made = made.replace(state_checksum=inline_checksum(manifest))
         if manifest.shared_objects:
@@ -259,6 +258,16 @@ def _fitting(store: Path, file: Path, manifest: CheckpointManifest) -> Checkpoin
     except (SeamarkError, ValueError, TypeError, AttributeError, RecursionError):
         return manifest
     return made if made != manifest else manifest
+
+
+def _with_sidecar(manifest: CheckpointManifest, data: bytes) -> CheckpointManifest:
+    checksum = hashlib.sha256(checksum_prefix(manifest) + data).hexdigest()
+    states = dict(manifest.operator_states)
+    outside = [name for name, state in states.items() if state.external]
+    if len(outside) == 1:
+        states[outside[0]] = OperatorCheckpoint.in_sidecar(0, len(data))
+    made = manifest.replace(state_checksum=checksum, operator_states=states)
+    return made.with_extra(state_bytes=len(data)) if manifest.state_bytes is not None else made
 
 
 def _object(store: Path, name: str, size: int, sha256: str) -> list[Any]:

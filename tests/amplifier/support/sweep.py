@@ -80,7 +80,8 @@ class Amplifier:
         """Every case there is, or those of the files whose path has ``only`` in it."""
         for place in places:
             root, seen = self._healthy / place, set()
-            for file in sorted(path for path in root.rglob("*") if path.is_file()):
+            # the newest entry of a log or store stands for all of them
+            for file in sorted((path for path in root.rglob("*") if path.is_file()), reverse=True):
                 path = str(file.relative_to(root))
                 if only not in path:
                     continue
