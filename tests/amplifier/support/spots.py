@@ -256,7 +256,7 @@ def _in_pack(data: bytes, where: str, wrap: Wrap) -> Iterator[Spot]:
             yield from spots(entry, f"{where} {kind}", put)
 
     def names(size: int) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        entry, many = next(iter(entries.values())), size // 150
+        entry, many = next(iter(entries.values())), size // 600
         numbered: dict[str, Callable[[int], str]] = {
             "many entries": lambda n: f"offsets/{n + 1_000}",
             "many states": lambda n: f"state/0/{n}/1.delta",

@@ -118,7 +118,7 @@ class Amplifier:
 
 
 def _too_much(took: Measured, usual: Measured, unit: float) -> str:
-    if took.is_fault and not usual.is_fault:
+    if took.code < 0 or took.is_fault:
         return f"ended with {took.code}, and not as one of our errors"
     seconds, memory = took.seconds - usual.seconds, took.memory - usual.memory
     if seconds > UNITS * unit or memory > MEMORY:

@@ -25,7 +25,7 @@ from typing import IO, Any, Final, NamedTuple
 
 MOST_SECONDS: Final = 20
 MOST_MEMORY: Final = 3 << 30
-PATIENCE: Final = 20
+PATIENCE: Final = 300
 _FAULT: Final = 1
 _LAST_WORDS: Final = 1_000
 
