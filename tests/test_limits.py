@@ -24,7 +24,7 @@ import msgspec
 import pytest
 import xxhash
 
-from seamark import limits, open_store
+from seamark import limits, limits_by_size, open_store
 from seamark._common.json_documents import require_unambiguous, seal, unseal
 from seamark._common.progress_bars import no_bar
 from seamark._redaction import Redactor
@@ -488,6 +488,24 @@ def test_an_operator_with_very_many_stores_is_damage(tmp_path: Path) -> None:
         batch_at(Tree.of(LocalDirectory(tmp_path)), 2)
 
 
+@pytest.mark.parametrize("name", ["a" * 1_000_000, [["a", 1]] * 100_000, {"a": 1}, None, 1])
+@pytest.mark.parametrize("what", ["operator", "store"])
+def test_a_name_that_no_folder_has_is_damage_and_is_not_repeated(
+    tmp_path: Path, what: str, name: object
+) -> None:
+    make_copy(tmp_path, 3)
+    file = tmp_path / "state/0/_metadata/metadata"
+    told = json.loads(file.read_text().partition("\n")[2])
+    if what == "operator":
+        told["operatorInfo"]["operatorName"] = name
+    else:
+        told["stateStoreInfo"][0]["storeName"] = name
+    file.write_text(f"v1\n{json.dumps(told)}")
+    with pytest.raises(DamageError, match=f"the {what}'s name") as caught:
+        batch_at(Tree.of(LocalDirectory(tmp_path)), 2)
+    assert len(str(caught.value)) < limits.LONGEST_REASON
+
+
 def test_more_operators_than_a_query_has_are_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -553,8 +571,8 @@ def test_a_pack_that_claims_very_much_more_is_damage(
     entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(limits, "shrinks_too_much", lambda plain, stored: False)
-        patch.setattr(limits, "leaves_no_room", lambda plain, stored: False)
+        patch.setattr(limits_by_size, "shrinks_too_much", lambda plain, stored: False)
+        patch.setattr(limits_by_size, "leaves_no_room", lambda plain, stored: False)
         builder = PackBuilder()
         for number in range(entries):
             builder.add(str(number), bytes(256 * limits.MIB // entries))
@@ -863,7 +881,7 @@ def test_the_changes_of_an_operator_without_a_description_are_not_all_unpacked(
     monkeypatch.setattr(lz4.block, "decompress", counted)
     operator = StatefulOperator(0, UNKNOWN, ["default"], 200)
     assert not has_one_partition(Tree.of(LocalDirectory(tmp_path)), operator)
-    assert 0 < unpacked <= limits.largest_unpacked(30 * len(data))
+    assert 0 < unpacked <= limits_by_size.largest_unpacked(30 * len(data))
 
 
 @pytest.mark.parametrize("unit", ["{}", '{"":' * 200 + "{}" + "}" * 200])

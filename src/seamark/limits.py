@@ -111,6 +111,9 @@ LONGEST_REASON: Final = 1_000
 LONGEST_LIST: Final = 20_000
 """Characters of all that is wrong with the partitions of one checkpoint."""
 
+LONGEST_ERROR: Final = 40_000
+"""Characters of one part of an error that ends a command: it may repeat a name of any length."""
+
 LONGEST_TOPIC: Final = 249
 """No topic of Kafka has a longer name."""
 
@@ -181,6 +184,9 @@ An object store has folders by the names of objects alone, which may be very dee
 MOST_OPERATORS: Final = 1_000
 """Stateful operators of one query."""
 
+MOST_COPIES: Final = 64
+"""Files that one stored file may be restored to: operators that have gone on from one state."""
+
 # stores
 
 MOST_LEVELS: Final = 16
@@ -203,7 +209,11 @@ MOST_LINKS_IN_VAIN: Final = 20_000
 """Checkpoints that ``bisect`` goes through, chains of parents and all, for restores that fail."""
 
 LARGEST_SHOWN: Final = 16 * MIB
-"""A range of a sidecar that is read as a whole only to list the files in it."""
+"""A range of a sidecar that is read as a whole only to list the files in it, and all positions of a
+progress store that are shown."""
+
+MOST_SHOWN_VALUES: Final = 500_000
+"""Values in all these positions. RocksDB packs millions of them into some megabytes."""
 
 ANSWER_SECONDS: Final = 60.0
 LARGEST_ANSWER: Final = 2 * MIB
@@ -298,113 +308,3 @@ LONGEST_SOURCE: Final = 10_000
 
 MOST_EPOCHS_AHEAD: Final = 100_000
 """Epochs that a sink may show beyond the newest checkpoint."""
-
-
-def largest_unpacked(stored: int) -> int:
-    """How many bytes a compressed state file of that size may unpack to."""
-    return max(UNPACKED_FLOOR, UNPACKED_RATIO * stored)
-
-
-def largest_positions(stored: int) -> int:
-    """How many bytes the checkpoints of sources in a folder of RocksDB of that size may take."""
-    return max(POSITIONS_FLOOR, UNPACKED_RATIO * stored)
-
-
-def largest_zip_metadata(stored: int) -> int:
-    """What the metadata of a RocksDB snapshot may unpack to."""
-    return min(LARGEST_ZIP_METADATA, max(ZIP_METADATA_FLOOR, ZIP_METADATA_RATIO * stored))
-
-
-def largest_zip_plain(stored: int) -> int:
-    """What all files inside a RocksDB snapshot may unpack to."""
-    return min(LARGEST_ZIP_PLAIN, max(ZIP_METADATA_FLOOR, ZIP_PLAIN_RATIO * stored))
-
-
-def most_records(stored: int) -> int:
-    """How many records a state file of that size may hold."""
-    return RECORDS_FLOOR + stored // BYTES_PER_RECORD
-
-
-def most_folders(files: int) -> int:
-    """How many folders a checkpoint directory of so many files may have."""
-    return max(FOLDERS_FLOOR, FOLDERS_PER_FILE * files)
-
-
-def most_compared(stored: int) -> int:
-    """How many bytes the rows of a snapshot and its changes may have, to be compared."""
-    return max(COMPARED_FLOOR, UNPACKED_RATIO * stored)
-
-
-def comparing_memory(stored: int) -> int:
-    """How much memory a comparison of RocksDB's snapshots of that size may take."""
-    return COMPARING_MEMORY + UNPACKED_RATIO * stored
-
-
-def comparing_seconds(stored: int) -> int:
-    """How much processor time comparisons of RocksDB's snapshots of that size may take."""
-    return COMPARING_SECONDS + stored // COMPARING_BYTES_PER_SECOND
-
-
-def largest_table_text(stored: int) -> int:
-    """How many bytes a zipped file of a table's log may unpack to."""
-    return min(LARGEST_TABLE_FILE, max(TABLE_TEXT_FLOOR, UNPACKED_RATIO * stored))
-
-
-def most_table_values(stored: int) -> int:
-    """How many values a metadata file of an Iceberg table of that size may hold."""
-    return RECORDS_FLOOR + stored // BYTES_PER_TABLE_VALUE
-
-
-def most_tried(stored: int) -> int:
-    """How many bytes the rows of targets that only a store names may unpack to."""
-    return max(TRIED_FLOOR, TRIED_RATIO * stored)
-
-
-def state_seconds(stored: int) -> int:
-    """How long by the clock Spark may read rows of state from files of that size."""
-    return STATE_PATIENCE + stored // STATE_BYTES_PER_SECOND_BY_THE_CLOCK
-
-
-def job_seconds(stored: int) -> int:
-    """How long by the clock Spark may read files of which nobody knows what they take."""
-    return UNTRIED_SECONDS + stored // TRIED_BYTES_PER_SECOND_BY_THE_CLOCK
-
-
-def checkpoint_seconds(stored: int) -> int:
-    """How much processor time reading the Parquet files of a checkpoint may take."""
-    return CHECKPOINT_SECONDS + stored // CHECKPOINT_BYTES_PER_SECOND
-
-
-def shrinks_too_much(plain: int, stored: int) -> bool:
-    """Whether an entry of a pack takes so few bytes that it should not have been compressed."""
-    return plain > PACK_FLOOR and plain > PACK_RATIO * stored
-
-
-def leaves_no_room(plain: int, stored: int) -> bool:
-    """Whether a pack takes so few bytes that with one more entry, however small and though it is
-    stored as it is, it could shrink too much."""
-    return plain - PACK_RATIO * stored > max(0, (PACK_RATIO - 1) * (PACK_FLOOR - plain))
-
-
-def batch_shrinks_too_much(plain: int, stored: int) -> bool:
-    """Whether a batch of version 1 or 2 takes so few bytes that it should not be compressed."""
-    return plain > BATCH_FLOOR and plain > PACK_RATIO * stored
-
-
-def parts_shrink_too_much(plain: int, stored: int) -> bool:
-    """Whether all batches of an epoch take so few bytes that one should not be compressed."""
-    return plain > BATCH_FLOOR + PACK_RATIO * stored
-
-
-def index_shrinks_too_much(plain: int, stored: int) -> bool:
-    """Whether the index of a checkpoint's files takes so few bytes that it should be plain."""
-    return plain > INDEX_FLOOR and plain > INDEX_RATIO * stored
-
-
-MOST_COPIES: Final = 64
-"""Files that one stored file may be restored to: operators that have gone on from one state."""
-
-
-def unpacks_to_too_much(plain: int, stored: int) -> bool:
-    """Whether all packs of a chain of checkpoints together claim more than they may hold."""
-    return plain > CHAIN_FLOOR and plain > PACK_RATIO * stored

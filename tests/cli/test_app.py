@@ -12,9 +12,10 @@ from pathlib import Path
 import click
 import pytest
 
-from seamark import SeamarkError, __version__
+from seamark import SeamarkError, __version__, limits
 from seamark.cli.app import COMMANDS, app, run
-from seamark.cli.error_report import error_lines
+from seamark.cli.commands import Settings
+from seamark.cli.error_report import error_lines, report_error
 from seamark.errors import DamageError, FencedError, InvalidInputError
 
 FENCED = FencedError(
@@ -74,6 +75,20 @@ def test_an_error_says_what_where_what_next_and_its_exit_code_within_80_columns(
         "  this process holds generation 7.",
         "  Stop one of the two drivers; the other goes on.                    exit code 5",
     ]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_error_that_repeats_a_very_long_name_is_told_by_its_beginning(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    long = "no " * limits.LONGEST_ERROR
+    error = DamageError(f"password=abc {long}", where=long, hint=f"{long} s3://KEY:SECRET@b")
+    assert report_error(error, Settings(as_json=as_json)) == 3
+    told = capsys.readouterr().err
+    assert 3 * limits.LONGEST_ERROR < len(told) < 4 * limits.LONGEST_ERROR
+    assert "no no" in told
+    assert "abc" not in told
+    assert "KEY" not in told
 
 
 def test_an_error_without_details_and_a_long_path_stay_whole() -> None:

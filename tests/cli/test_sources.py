@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seamark import ConnectorCheckpoint, limits, open_store
-from seamark.cli.sources import readable
+from seamark.cli.shown_positions import readable
 from seamark.manifest import CheckpointManifest
 from seamark.progress import open_progress, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
@@ -64,6 +64,27 @@ def test_a_rocksdb_folder_is_read_beside_its_writer(cli: Cli, tmp_path: Path) ->
             session.stage_checkpoint("trades", 42, LONG)
         found = cli.document("sources", url)
         assert {each["sequence"] for each in found["sources"]} >= {42}
+
+
+def test_positions_of_far_too_many_values_are_left_out_and_the_others_are_shown(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_SHOWN_VALUES", 1_000)
+    monkeypatch.setattr(limits, "LARGEST_SHOWN", 10_000)
+    large = json.dumps({"trades": {str(number): 1 for number in range(600)}}).encode()
+    with open_progress(rocksdb_url(tmp_path)) as writer, writer.session() as session:
+        for name in ("a", "b"):
+            session.stage_checkpoint(name, 1, large)
+        session.stage_checkpoint("c", 1, LONG)
+        session.stage_checkpoint("d", 1, b"x" * 9_000)
+        session.stage_checkpoint("e", 1, b"{}")
+    found = {each["name"]: each for each in cli.document("sources", tmp_path)["sources"]}
+    encodings = [each["position_encoding"] for each in found.values()]
+    assert encodings == ["json", "left out", "json", "left out", "json"]
+    assert (found["b"]["position"], found["b"]["position_bytes"]) == (None, len(large))
+    assert found["c"]["position"] == json.loads(LONG)
+    assert cli("sources", tmp_path) == 0
+    assert "left out" in cli.out
 
 
 def test_the_store_of_a_pipeline_has_its_progress_inside(cli: Cli, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark.audit.declared_rows import declared_schema
 from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.limited_targets import option_naming
@@ -256,7 +256,7 @@ class _Records:
         declared = self._declared(rows)
         if self._option is None or not self._may_take_long:
             return digests_by(declared, _EPOCH)
-        seconds = limits.job_seconds(sum(map(_size, records)))
+        seconds = limits_by_size.job_seconds(sum(map(_size, records)))
         late = partial(self._too_late, seconds)
         with limited_jobs(self._spark, seconds, late):
             return digests_by(declared, _EPOCH)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.holes import is_hollow
 from seamark._common.limited_process import limit_this_process
 
@@ -76,7 +76,7 @@ class TriedRows:
         with left_to_the_audit():
             for piece in pieces():
                 self._unpacked += piece
-                if self._unpacked > limits.most_tried(self._stored):
+                if self._unpacked > limits_by_size.most_tried(self._stored):
                     raise MemoryError(
                         f"{self._stored} bytes of files unpack to more than {self._unpacked}"
                     )

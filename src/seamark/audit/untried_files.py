@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark.audit.expectations import SinkHistory
 from seamark.errors import StoreUnavailableError
 from seamark.spark.limited_jobs import limited_jobs
@@ -43,7 +43,7 @@ def reading_untried(
     """
     if option is None:
         return nullcontext()
-    seconds = limits.job_seconds(sum(map(_stored, folders)))
+    seconds = limits_by_size.job_seconds(sum(map(_stored, folders)))
     return limited_jobs(
         spark,
         seconds,

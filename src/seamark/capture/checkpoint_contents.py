@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.json_documents import UNREADABLE
 from seamark.capture.epoch_files import FILE_LIST, Captured
 from seamark.capture.file_index import FileIndex, StoredFile, objects_of
@@ -138,7 +138,7 @@ def _shrinking_too_much(logs: Contents) -> Iterator[str]:
     for path in (INDEX, FILE_LIST):
         if len(logs.get(path, b"")) > limits.INDEX_FLOOR:
             packed = PackBuilder().add(path, logs[path])
-            if limits.index_shrinks_too_much(packed.size, packed.length):
+            if limits_by_size.index_shrinks_too_much(packed.size, packed.length):
                 yield path
 
 
@@ -151,7 +151,9 @@ def _unpacked(
 ) -> Unpacked:
     listed = [entry for entry in read_index(pack, len(pack)) if paths is None or entry.key in paths]
     for entry in listed:
-        if entry.key == FILE_LIST and limits.index_shrinks_too_much(entry.size, entry.length):
+        if entry.key == FILE_LIST and limits_by_size.index_shrinks_too_much(
+            entry.size, entry.length
+        ):
             raise DamageError(f"the list of a snapshot's files claims {entry.size} bytes")
     budget.spend(listed, len(pack))
     entries = unpack_all(pack, only=paths)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark.errors import DamageError
 from seamark.state.pack import PackedEntry
 
@@ -22,7 +22,7 @@ class UnpackBudget:
         """:class:`DamageError` when it is used up; asked before a pack is unpacked."""
         self._plain += sum(entry.size for entry in entries)
         self._stored += stored
-        if limits.unpacks_to_too_much(self._plain, self._stored):
+        if limits_by_size.unpacks_to_too_much(self._plain, self._stored):
             raise DamageError(
                 f"its packs claim {self._plain} bytes, too much for {self._stored} stored ones"
             )

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.formats.hdfs_state import lineage_of, read_changes
 from seamark.checkpoint_dir.formats.lz4_blocks import claimed_size
@@ -98,7 +98,7 @@ def _keys_of_first(files: CheckpointFiles, operator: StatefulOperator) -> set[by
         try:
             data = files.read(f"{folder}/{name}")
             stored, plain = stored + len(data), plain + claimed_size(data)
-            if plain > limits.largest_unpacked(stored):
+            if plain > limits_by_size.largest_unpacked(stored):
                 return set()
             changes = read_changes(data, most=_MOST_CHANGES)
         except (SeamarkError, FileNotFoundError):

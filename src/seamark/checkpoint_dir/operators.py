@@ -121,12 +121,10 @@ def parse_description(number: int, data: bytes) -> StatefulOperator:
         stores = fields["stateStoreInfo"]
         if len(stores) > limits.MOST_STORE_NAMES:
             raise ValueError(f"it names {len(stores)} stores")
-        for store in stores:
-            check_name(str(store["storeName"]), "the store's name")
         operator = StatefulOperator(
             number,
-            check_name(str(fields["operatorInfo"]["operatorName"]), "the operator's name"),
-            [str(store["storeName"]) for store in stores],
+            _name(fields["operatorInfo"]["operatorName"], "the operator's name"),
+            [_name(store["storeName"], "the store's name") for store in stores],
             int(stores[0]["numPartitions"]),
         )
     except (LookupError, ValueError, TypeError, OverflowError) as error:
@@ -136,6 +134,15 @@ def parse_description(number: int, data: bytes) -> StatefulOperator:
             f"stateful operator {number} cannot have {operator.partitions} partitions"
         )
     return operator
+
+
+def _name(value: object, what: str) -> str:
+    """A name that a folder can have; ``ValueError``, in few words, for anything else."""
+    if not isinstance(value, str):
+        raise ValueError(f"{what} is not a text")
+    if len(value) > limits.LONGEST_NAME:
+        raise ValueError(f"{what} has {len(value)} characters")
+    return check_name(value, what)
 
 
 def stores_among(folders: Iterable[str]) -> list[str]:

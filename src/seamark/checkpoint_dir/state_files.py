@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.json_documents import UNREADABLE, require_unambiguous
 from seamark.checkpoint_dir.zip_stream import file_in_zip, require_plain_directory
 from seamark.errors import DamageError
@@ -140,7 +140,7 @@ def _unpacked_metadata(zipped: bytes) -> bytes | str:
     """The same, or why there is none."""
     try:
         with opened_zip(zipped) as archive:
-            most = limits.largest_zip_metadata(archive.getinfo("metadata").compress_size)
+            most = limits_by_size.largest_zip_metadata(archive.getinfo("metadata").compress_size)
         text = file_in_zip(zipped, "metadata", most)
     except ZIP_TROUBLE as error:
         return str(error)

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from seamark import limits
+from seamark import limits, limits_by_size
 
 _FILE: Final = b"PK\x03\x04"
 _DIRECTORY: Final = b"PK\x01\x02"
@@ -57,7 +57,7 @@ def file_in_zip(data: bytes, wanted: str, most: int) -> bytes:
     """
     found: bytes | None = None
     names: set[bytes] = set()
-    at, left = 0, limits.largest_zip_plain(len(data))
+    at, left = 0, limits_by_size.largest_zip_plain(len(data))
     while data.startswith(_FILE, at):
         header = _header(data, at)
         if header.name in names or len(names) == limits.MOST_ZIP_MEMBERS:

@@ -15,7 +15,9 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
+from seamark import limits
 from seamark._common.os_errors import system_refusal
+from seamark._common.text import shortened
 from seamark._control_characters import escape_controls
 from seamark._redaction import storage_option_redactor
 from seamark.cli.commands import Settings
@@ -39,7 +41,9 @@ def report_error(error: Exception, asked: Settings) -> int:
     redact = storage_option_redactor(asked.storage_options)
     reported = _translated(error)
     parts = [
-        redact(part) if part else None for part in (reported.what, reported.where, reported.hint)
+        # a secret that is cut off would not look like one any more
+        shortened(redact(part), limits.LONGEST_ERROR) if part else None
+        for part in (reported.what, reported.where, reported.hint)
     ]
     redacted = type(reported)(parts[0] or "", where=parts[1], hint=parts[2])
     with suppress(OSError):

@@ -15,12 +15,13 @@ from seamark import limits
 from seamark._common.files import require_no_link
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.retry import TRIES
-from seamark._common.text import elapsed_text, grouped, shortened
+from seamark._common.text import elapsed_text, grouped, shortened, size_text
 from seamark._redaction import redacted
 from seamark.blobs.addresses import OBJECT_STORES
 from seamark.cli.commands import PLACE, Command, duration, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
+from seamark.cli.shown_positions import LEFT_OUT, ShownPositions
 from seamark.cli.source_check import check_document, checked_sources, show_check
 from seamark.cli.standard_streams import hide_values
 from seamark.cli.store_argument import opened_store
@@ -236,10 +237,11 @@ def _add_lag(document: Document, url: str) -> None:
         return  # the record is shown as it is; 'seamark verify' tells what is wrong with the store
     lags = _lags(manifest)
     kept = {name: kept_position(position) for name, position in positions_in(manifest).items()}
-    stands = {name: (manifest.epoch, *readable(position)) for name, position in kept.items()}
+    shown = ShownPositions()
+    stands = {name: (manifest.epoch, *shown(position)) for name, position in kept.items()}
     for source in document["sources"]:
         at = source["sequence"], source["position_encoding"], source["position"]
-        if at == stands.get(source["name"]):
+        if at[1] != LEFT_OUT and at == stands.get(source["name"]):
             source.update(lags.get(source["name"], {}))
 
 
@@ -260,9 +262,9 @@ def _require_rocksdb(folder: str) -> None:
 
 
 def _of_progress(store: SourceCheckpointStore) -> Document:
-    recorded = store.read_overview()
+    recorded, shown = store.read_overview(), ShownPositions()
     sources = [
-        _source(name, at.sequence, *readable(at.source_position), len(at.source_position or b""))
+        _source(name, at.sequence, *shown(at.source_position), len(at.source_position or b""))
         for name, at in sorted(recorded.checkpoints.items())
     ]
     return _document(store.url, None, recorded.config_hash, sources)
@@ -292,26 +294,6 @@ def _source(
         "lag": None,
         "age_seconds": None,
     }
-
-
-def readable(position: bytes | None) -> tuple[str | None, Any]:
-    """How a position is shown, and as what: JSON and text as they are, anything else in hex."""
-    if position is None:
-        return None, None
-    try:
-        text = position.decode("utf-8")
-    except UnicodeDecodeError:
-        return "hex", position.hex()
-    try:
-        return "json", json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        pass
-    is_plain = all(char.isprintable() or char in "\n\t" for char in text)
-    return ("text", text) if is_plain else ("hex", position.hex())
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _show(document: Document) -> None:
@@ -355,6 +337,8 @@ def _parts(row: Document) -> list[tuple[str, str]]:
     position, encoding = row["position"], row["position_encoding"]
     if encoding is None or position == {}:
         return [("–", "–" if encoding is None else "at its beginning")]
+    if encoding == LEFT_OUT:
+        return [("–", f"{size_text(row['position_bytes'])}, left out")]
     if encoding == "json":
         return list(_flat(position))
     return [("–", str(position) if encoding == "text" else f"hex {position}")]

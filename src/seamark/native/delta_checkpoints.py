@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.files import Buffer
 from seamark._common.limited_process import ask_process, limit_this_process
 
@@ -104,7 +104,7 @@ def batches_in(parts: Mapping[str, Iterable[Buffer]], query_id: str, batch: int)
     if len(told) < len(parts):
         why = answer.last_words
         if not why:
-            seconds = limits.checkpoint_seconds(stored)
+            seconds = limits_by_size.checkpoint_seconds(stored)
             why = f"reading the checkpoint takes more than {seconds} s of processor time"
         if answer.is_late:
             why = f"reading the checkpoint takes more than {limits.TABLE_PATIENCE} s"
@@ -128,8 +128,8 @@ def main() -> None:
     from pyarrow import parquet
 
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=_Question)
-    limit_this_process(limits.CHECKPOINT_MEMORY, limits.checkpoint_seconds(question.stored))
-    left = limits.most_records(question.stored)
+    limit_this_process(limits.CHECKPOINT_MEMORY, limits_by_size.checkpoint_seconds(question.stored))
+    left = limits_by_size.most_records(question.stored)
     for descriptor in question.files:
         with os.fdopen(descriptor, "rb") as stored, parquet.ParquetFile(stored) as file:
             left -= file.metadata.num_rows

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.json_documents import most_values_in
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import RefusedError
@@ -155,7 +155,7 @@ def _earlier_ones(tree: Tree, name: str, names: Collection[str]) -> set[str]:
 
 def _decoded(tree: Tree, name: str, kind: type[T]) -> T:
     data = read_file(tree, name)
-    most = limits.most_table_values(len(data))
+    most = limits_by_size.most_table_values(len(data))
     try:
         if ".gz." in name or name.endswith(".gz"):
             data = unzipped(data)

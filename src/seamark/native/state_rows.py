@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark._common.holes import is_hollow
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.closures import needs_of
@@ -51,7 +51,7 @@ def state_frame(
     state files of another directory, or one of them is mostly a hole;
     :class:`StoreUnavailableError` when Spark takes far longer than for files of that size.
     """
-    seconds = limits.state_seconds(_stored(files, reading.keeper.operator.number))
+    seconds = limits_by_size.state_seconds(_stored(files, reading.keeper.operator.number))
     require_schemas_inside(files, reading.keeper.operator.number)
     first = reading.batch if reading.changes is None else reading.changes[0]
     logged = [n for n in files.batches("offsets") if first <= n <= reading.batch]

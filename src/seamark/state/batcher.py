@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark._common.checks import U64_MAX, check_number, check_prefix
 from seamark.blobs.addresses import open_blobs
 from seamark.blobs.conditional_writes import Taken, create_once, ensure_conditional_writes
@@ -60,11 +60,11 @@ class _Parts(NamedTuple):
     def decoded(self, data: bytes) -> tuple[_Parts, list[tuple[str, bytes]]]:
         """The same, and what it holds; :class:`DamageError` when all of them hold too much."""
         parts = self.and_one(data)
-        if limits.parts_shrink_too_much(parts.plain, parts.stored):
+        if limits_by_size.parts_shrink_too_much(parts.plain, parts.stored):
             raise DamageError(
                 f"the parts up to this one claim {parts.plain} bytes in {parts.stored} stored ones"
             )
-        most = limits.most_records(parts.stored) - self.repeated
+        most = limits_by_size.most_records(parts.stored) - self.repeated
         entries = decode_batch(data, most_repeated=most)
         return parts._replace(repeated=self.repeated + claims_of(data)[1] - len(entries)), entries
 
@@ -169,7 +169,7 @@ class CheckpointBatcher:
         packed, plain = encoded(), b""
         while True:
             data, now = packed, parts.and_one(packed)
-            if limits.parts_shrink_too_much(now.plain, now.stored):
+            if limits_by_size.parts_shrink_too_much(now.plain, now.stored):
                 # together with the others it could not be loaded
                 plain = plain or encoded(compress=False)
                 data, now = plain, parts.and_one(plain)

@@ -18,7 +18,7 @@ from typing import Final
 import google_crc32c
 import lz4.block
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark.errors import DamageError, InvalidInputError
 
 MAGIC: Final = b"LCB1"
@@ -58,7 +58,7 @@ def encode_batch(
     if len(plain) > min(BATCH_LIMIT, _U32_MAX):
         raise InvalidInputError(f"a batch holds at most {BATCH_LIMIT} bytes, not {len(plain)}")
     block = lz4.block.compress(plain, store_size=False)
-    if limits.batch_shrinks_too_much(len(plain), len(block)) or (
+    if limits_by_size.batch_shrinks_too_much(len(plain), len(block)) or (
         not compress and 15 <= len(plain) > len(block)
     ):
         block = _literals(plain)
@@ -111,7 +111,7 @@ def decode_batch(
                 f"batch CRC32C mismatch: expected {expected:#010x}, actual {actual:#010x}"
             )
     if most_repeated is None:
-        most_repeated = limits.most_records(len(data))
+        most_repeated = limits_by_size.most_records(len(data))
     return _entries(_inflated(body, claimed, limit), count, most_repeated)
 
 
@@ -153,7 +153,7 @@ def _inflated(body: memoryview, claimed: int, limit: int) -> bytes:
         raise DamageError(f"batch header says {claimed} bytes, its body says {size}")
     stored = len(body) - _LENGTH.size
     check_claim(size, stored, limit, "the batch")
-    if limits.batch_shrinks_too_much(size, stored):
+    if limits_by_size.batch_shrinks_too_much(size, stored):
         raise DamageError(
             f"the batch claims {size} bytes in {stored} stored ones, and so large a batch may "
             f"unpack to {limits.PACK_RATIO} times its size at most"

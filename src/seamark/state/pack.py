@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 import lz4.block
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state.lcb1 import BATCH_LIMIT, MAGIC, batch_version, check_claim, encoded_key
 
@@ -129,8 +129,8 @@ def _blocks(data: Sequence[bytes], plain: int, stored: int) -> list[bytes]:
         plain += len(one)
         if (
             len(block) >= len(one)
-            or limits.shrinks_too_much(len(one), len(block))
-            or limits.leaves_no_room(plain, stored + len(block))
+            or limits_by_size.shrinks_too_much(len(one), len(block))
+            or limits_by_size.leaves_no_room(plain, stored + len(block))
         ):
             block = bytes(one)
         stored += len(block)
@@ -201,7 +201,7 @@ def _parse_index(index: bytes, count: int, end: int, limit: int) -> list[PackedE
 def _check_entry(entry: PackedEntry, limit: int) -> None:
     if entry.codec == LZ4:
         check_claim(entry.size, entry.length, limit, f"pack entry {entry.key!r}")
-        if limits.shrinks_too_much(entry.size, entry.length):
+        if limits_by_size.shrinks_too_much(entry.size, entry.length):
             raise DamageError(
                 f"pack entry {entry.key!r} claims {entry.size} bytes in {entry.length} stored ones"
             )
@@ -269,7 +269,7 @@ def unpack_all(
     if (actual := google_crc32c.value(data[_HEADER.size : end])) != expected:
         raise DamageError(f"pack CRC32C mismatch: {expected:#010x}, {actual:#010x}")
     claimed = sum(entry.size for entry in entries)
-    if claimed > limit or limits.shrinks_too_much(claimed, len(data)):
+    if claimed > limit or limits_by_size.shrinks_too_much(claimed, len(data)):
         raise DamageError(f"the pack claims {claimed} bytes, too much for {len(data)} stored ones")
     return [
         (entry, unpack_entry(data[entry.offset : entry.offset + entry.length], entry, limit=limit))

@@ -15,7 +15,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.checks import I64_MAX, unsafe_name
 from seamark._common.json_documents import UNREADABLE
 from seamark.errors import DamageError
@@ -80,7 +80,7 @@ def _fits(path: str) -> bool:
 def find_index(entries: Iterable[PackedEntry]) -> PackedEntry | None:
     """The index among the entries of a pack; :class:`DamageError` when it claims too much."""
     index = next((entry for entry in entries if entry.key == INDEX), None)
-    if index is not None and limits.index_shrinks_too_much(index.size, index.length):
+    if index is not None and limits_by_size.index_shrinks_too_much(index.size, index.length):
         raise DamageError(f"the index of a checkpoint's files claims {index.size} bytes")
     return index
 
@@ -148,7 +148,7 @@ def check_size(
 ) -> None:
     """:class:`DamageError` when a file cannot be in an object, by what is said about both."""
     if is_packed:
-        if size > shared.size and limits.shrinks_too_much(size, shared.size):
+        if size > shared.size and limits_by_size.shrinks_too_much(size, shared.size):
             raise DamageError(f"the index gives {path!r} more bytes than its pack can hold")
     elif size != shared.size or sha256.hex() != shared.sha256:
         raise DamageError(f"the index gives {path!r} another size or SHA-256 than its object has")
@@ -175,7 +175,7 @@ def check_holders(held: Iterable[tuple[str, SharedObject, int, bool]]) -> None:
         if several or (shared in alone and shared in packs):
             raise DamageError(f"the index says that {shared.name} alone is several files")
     stored = sum(pack.size for pack in packs)
-    if limits.unpacks_to_too_much(plain, stored):
+    if limits_by_size.unpacks_to_too_much(plain, stored):
         raise DamageError(f"its packs claim {plain} bytes, too much for {stored} stored ones")
 
 
@@ -190,7 +190,7 @@ def check_packs(packs: Iterable[PackInPlace]) -> None:
             plain += entry.size
             if not entry.key.startswith(_OWN):
                 check_path(entry.key)
-    if limits.unpacks_to_too_much(plain, stored):
+    if limits_by_size.unpacks_to_too_much(plain, stored):
         raise DamageError(f"its packs claim {plain} bytes, too much for {stored} stored ones")
 
 

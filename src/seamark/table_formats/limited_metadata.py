@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Final
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._redaction import without_user
 from seamark.errors import RefusedError
 
@@ -24,7 +24,7 @@ def unzipped(data: bytes) -> bytes:
     import gzip
     import zlib
 
-    most = limits.largest_table_text(len(data))
+    most = limits_by_size.largest_table_text(len(data))
     try:
         with gzip.open(io.BytesIO(data)) as file:
             text = file.read(most + 1)

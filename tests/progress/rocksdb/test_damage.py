@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark.errors import DamageError, SeamarkError
 from seamark.progress import MAX_POSITION_BYTES, SourceCheckpointStore, open_progress
 from seamark.progress.rocksdb import ledger
@@ -208,7 +208,7 @@ def test_a_small_folder_does_not_stand_for_many_large_positions(
     ):
         store.read_all_checkpoints()
     stored = sum(file.stat().st_size for file in folder.iterdir())
-    assert sum(read) <= limits.largest_positions(stored) + MAX_POSITION_BYTES
+    assert sum(read) <= limits_by_size.largest_positions(stored) + MAX_POSITION_BYTES
 
 
 def test_what_seamark_has_written_is_read_however_much_and_however_alike(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark._common.json_documents import seal
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.manifest.facts import SharedObject
@@ -37,8 +37,8 @@ def packed(contents: Mapping[str, bytes]) -> bytes:
 def bomb(contents: Mapping[str, bytes]) -> bytes:
     """The same, however much it shrinks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "shrinks_too_much", lambda plain, stored: False)
-        patch.setattr(limits, "leaves_no_room", lambda plain, stored: False)
+        patch.setattr(limits_by_size, "shrinks_too_much", lambda plain, stored: False)
+        patch.setattr(limits_by_size, "leaves_no_room", lambda plain, stored: False)
         return packed(contents)
 
 

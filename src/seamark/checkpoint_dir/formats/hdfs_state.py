@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark._common.json_documents import UNREADABLE, require_unambiguous
 from seamark.checkpoint_dir.formats.lz4_blocks import (
     TORN,
@@ -63,7 +63,7 @@ def read_changes(data: bytes, most: int | None = None) -> list[StateChange]:
     version, at = _version(plain)
     if version in (3, 4):
         at = _after_utf(plain, at)
-    most = limits.most_records(len(data)) if most is None else most
+    most = limits_by_size.most_records(len(data)) if most is None else most
     return _records(plain, at, most, typed=version in (2, 4))
 
 
@@ -192,7 +192,7 @@ def _size_of(rows: dict[bytes, bytes]) -> int:
 
 
 def _require_comparable(stored: int, plain: int) -> None:
-    if plain > limits.most_compared(stored):
+    if plain > limits_by_size.most_compared(stored):
         raise NotDecodable(f"its rows are not compared: {stored} bytes hold {plain} of them")
 
 

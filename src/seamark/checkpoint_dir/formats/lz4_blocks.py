@@ -21,7 +21,7 @@ from typing import Final
 import lz4.block
 import xxhash
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark.errors import DamageError, RefusedError
 
 # The reasons of a DamageError; the caller adds where.
@@ -61,7 +61,7 @@ def unpacked(data: bytes) -> bytes:
     :class:`DamageError` with one of this module's reasons, or :class:`NotDecodable`.
     """
     parts: list[bytes] = []
-    size, most = 0, limits.largest_unpacked(len(data))
+    size, most = 0, limits_by_size.largest_unpacked(len(data))
     for part in blocks(data):
         size += len(part)
         if size > most:

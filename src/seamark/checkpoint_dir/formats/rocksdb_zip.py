@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark.checkpoint_dir.formats.lz4_blocks import EMPTY
 from seamark.checkpoint_dir.state_files import ZIP_TROUBLE, needed_ssts, opened_zip, zip_metadata
 from seamark.errors import DamageError
@@ -48,7 +48,7 @@ def zip_problems(data: bytes) -> list[str]:
     try:
         with opened_zip(data) as archive:
             members = archive.infolist()
-            most = limits.largest_zip_plain(len(data))
+            most = limits_by_size.largest_zip_plain(len(data))
             if sum(member.file_size for member in members) > most:
                 return [f"{NOT_ZIP}: it claims to hold more than any snapshot does"]
             problems = [why for member in members if (why := _problem(archive, member, data))]

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark._common.files import Buffer
 from seamark._redaction import has_password
 from seamark.blobs.addresses import refuse_broken_url
@@ -110,7 +110,7 @@ class Tree(CheckpointFiles):
         self.directory = directory
         self.entries = dict(entries)
         self._below: dict[str, dict[str, None]] = {"": {}}
-        self._most = limits.most_folders(len(entries) + len(empty_folders))
+        self._most = limits_by_size.most_folders(len(entries) + len(empty_folders))
         for path in entries:
             self._note(path)
         for folder in empty_folders:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from seamark import limits
+from seamark import limits_by_size
 from seamark.checkpoint_dir.formats.checksums import (
     hadoop_crc_matches,
     hidden_checksum,
@@ -86,7 +86,7 @@ def read_state(
     needed = {path for paths in state.needed.values() for path in paths}
     chosen = _chosen(listing, state, needed, read_data, learned)
     knows_codec = conf.get(_CODEC, "") in ("lz4", "zstd", "snappy", "lzf")
-    records, most = 0, limits.most_records(listing.size_of(chosen))
+    records, most = 0, limits_by_size.most_records(listing.size_of(chosen))
     turn = threading.Lock()  # the rows of one file at a time: a small file may hold very many
 
     def one(path: str) -> _FileCheck:
@@ -108,7 +108,9 @@ def read_state(
                 return _FileCheck(path=path, findings=tuple(problems), is_unread=True)
             changes, is_void, problem = _rows(path, data, is_needed, knows_codec)
             # what cannot be read has taken its time as well
-            records += len(changes) or min(claimed_size(data) // 8, limits.most_records(len(data)))
+            records += len(changes) or min(
+                claimed_size(data) // 8, limits_by_size.most_records(len(data))
+            )
             # what is removed may be named behind a checksum
             keys = frozenset(hash(c.key) for c in changes if c.value is not None and is_needed)
             del changes

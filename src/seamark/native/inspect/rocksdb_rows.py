@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.limited_process import ask_process, limit_this_process
 from seamark.checkpoint_dir.formats.hdfs_state import read_changes
 from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
@@ -64,7 +64,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 def verdicts(comparisons: Sequence[Comparison], stored: int) -> list[list[Verdict]]:
     """What became of the snapshots of each comparison; ``stored`` are the bytes of all files."""
-    seconds = limits.comparing_seconds(stored)
+    seconds = limits_by_size.comparing_seconds(stored)
     question = msgspec.json.encode(_Question(list(comparisons), seconds))
     patience = max(limits.TABLE_PATIENCE, 4 * seconds)
     answer = ask_process(__name__, question, patience=patience)
@@ -91,7 +91,7 @@ def main() -> None:
         if (child := os.fork()) == 0:
             try:
                 limit_this_process(
-                    limits.comparing_memory(comparison.stored), max(1, math.floor(left))
+                    limits_by_size.comparing_memory(comparison.stored), max(1, math.floor(left))
                 )
                 for verdict in _compared(comparison):
                     line = msgspec.json.encode(_Told(number, verdict))
@@ -129,8 +129,8 @@ class _Allowance:
     """What may still be read for a comparison."""
 
     def __init__(self, stored: int) -> None:
-        self.bytes = limits.most_compared(stored)
-        self.rows = limits.most_records(stored)
+        self.bytes = limits_by_size.most_compared(stored)
+        self.rows = limits_by_size.most_records(stored)
 
     def copy(self) -> _Allowance:
         same = _Allowance(0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.limited_process import ask_process, limit_this_process
 from seamark.errors import DamageError, SeamarkError
 from seamark.progress.rocksdb.database import stored_bytes
@@ -41,7 +41,9 @@ def main() -> None:
     path = sys.stdin.buffer.read().decode()
     try:
         stored = stored_bytes(path)
-        limit_this_process(limits.comparing_memory(stored), limits.comparing_seconds(stored))
+        limit_this_process(
+            limits_by_size.comparing_memory(stored), limits_by_size.comparing_seconds(stored)
+        )
         with closing(RocksDBLedger(path, read_only=True)) as ledger:
             ledger.overview()
     except (SeamarkError, OSError) as error:

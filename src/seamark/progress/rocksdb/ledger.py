@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
-from seamark import limits
+from seamark import limits, limits_by_size
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, SeamarkError
 from seamark.progress.checkpoints import (
@@ -182,7 +182,7 @@ class RocksDBLedger(SingleWriterLedger):
     def _most_unpacked(self, total: int) -> int:
         """What the folder may unpack to; :class:`DamageError` when ``total`` is more than that."""
         stored = self._database.stored_bytes()
-        most = limits.largest_positions(stored)
+        most = limits_by_size.largest_positions(stored)
         if total > most:
             raise DamageError(
                 f"the checkpoints of its sources take {total} bytes or more, which {stored} stored "
