@@ -203,7 +203,10 @@ def _told(error: Exception, *, is_decided: bool) -> tuple[str, list[str]]:
 
 
 def _differences(target: Target, epochs: list[list[Row]], frame: DataFrame) -> list[str]:
-    wanted = expected(target, epochs)
+    wanted = [
+        {name: target.kept(name, value) for name, value in row.items()}
+        for row in expected(target, epochs)
+    ]
     try:
         found = target.rows()
     except Exception as error:  # noqa: BLE001 - a reader that fails is what is looked for

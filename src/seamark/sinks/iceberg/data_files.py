@@ -218,7 +218,11 @@ def _with_partition_columns(rows: pa.Table, metadata: TableMetadata) -> pa.Table
                 at = rows.column_names.index(column.name)
                 own = rows.schema.field(at)
                 wide = own.with_type(_widened(own.type, column.field_type))
-                rows = rows.set_column(at, wide, rows.column(at).cast(wide.type))
+                values = rows.column(at).cast(wide.type)
+                if pa.types.is_decimal(wide.type):
+                    # as they come from Spark they may lie where pyiceberg's transforms panic
+                    values = values.take(pa.array(range(rows.num_rows), pa.int64()))
+                rows = rows.set_column(at, wide, values)
             else:
                 kind = schema_to_pyarrow(column.field_type, include_field_ids=False)
                 rows = rows.append_column(column.name, pa.nulls(rows.num_rows, kind))
