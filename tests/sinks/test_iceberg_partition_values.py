@@ -109,3 +109,20 @@ def test_a_value_too_long_for_the_name_of_its_folder_is_refused(tmp_path: Path) 
     job = Job(metadata_for_tasks(table.metadata), table.io, iceberg.OUTPUT, "a1")
     written = write_batches(job, [pa.record_batch({"x": ["z" * 300]})])
     assert "too long for the name of a folder" in (written.problem or "")
+
+
+def test_a_number_that_the_partition_would_cut_off_is_refused(tmp_path: Path) -> None:
+    table = iceberg.make_table(tmp_path, pa.schema([("x", pa.float64())]))
+    with table.update_spec() as update:
+        update.add_field("x", IdentityTransform())
+    table = iceberg.table_at(tmp_path)
+    job = Job(metadata_for_tasks(table.metadata), table.io, iceberg.OUTPUT, "a1")
+    for value, is_refused in (
+        (1.5, False),
+        (None, False),
+        (-0.0, False),
+        (0.1, True),
+        (1e300, True),
+    ):
+        written = write_batches(job, [pa.record_batch({"x": pa.array([value], pa.float64())})])
+        assert ("'x' holds" in (written.problem or "")) == is_refused

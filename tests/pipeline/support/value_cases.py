@@ -218,7 +218,7 @@ def _differences(target: Target, epochs: list[list[Row]], frame: DataFrame) -> l
         problems.append(f"rows {twice} are there twice")
     if here.keys() != there.keys():
         problems.append(f"rows {sorted(here)} instead of {sorted(there)}")
-    differing = [
+    differing: list[tuple[Any, ...]] = [
         (key, name, here[key][name], there[key][name])
         for key in here.keys() & there.keys()
         for name in there[key]
@@ -232,7 +232,7 @@ def _differences(target: Target, epochs: list[list[Row]], frame: DataFrame) -> l
             (k, n, is_, was, stock.get(k, {}).get(n, "nothing"))
             for k, n, is_, was in differing
             if stock.get(k, {}).get(n, "nothing") != is_
-        ]  # type: ignore[misc]
+        ]
     return [*problems, *(f"{each}"[:700] for each in differing[:6])]
 
 

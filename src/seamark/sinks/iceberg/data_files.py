@@ -21,6 +21,7 @@ from seamark.errors import DamageError, RefusedError
 from seamark.limits import LONGEST_PREFIX
 from seamark.sinks.iceberg.data_names import new_token, says_attempt
 from seamark.sinks.iceberg.files import size_problem, sync_files
+from seamark.sinks.iceberg.kept_nulls import keep_nulls
 from seamark.sinks.iceberg.staging import LIST, Staging
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class FileWriter:
         from pyiceberg.io.pyarrow import write_file
         from pyiceberg.table.locations import load_location_provider
 
+        keep_nulls()
         io, metadata = self.staging.io, self.metadata
         if spec_id is not None:
             metadata = metadata.model_copy(update={"default_spec_id": spec_id})
