@@ -186,7 +186,9 @@ class Iceberg(Target):
         from pyiceberg.catalog import load_catalog
 
         from seamark.sinks import IcebergSink
+        from seamark.sinks.iceberg.kept_nulls import keep_nulls
 
+        keep_nulls()  # pyiceberg reads null lists of structs as empty ones, and Spark does not
         given = self._catalog()
         self.catalog = load_catalog(given.pop("name"), **given)
         self.catalog.create_namespace_if_not_exists("db")
