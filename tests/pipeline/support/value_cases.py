@@ -110,6 +110,8 @@ def fits_kind(sink: str, kind: str) -> bool:
         return not re.search("<|binary|variant", kind)
     if sink == "files-json":
         return not re.search("map<(?!string)|variant", kind)
+    if sink == "files-orc":
+        return not re.search("collate|variant", kind)
     return sink.startswith(("files", "function")) or not is_rare
 
 
