@@ -108,7 +108,7 @@ def test_a_column_without_bounds_takes_those_of_the_others_away(unknown: ColumnF
     assert stats == {"numRecords": 2, "nullCount": {"n": 0, "x": unknown.nulls}}
 
 
-FAR = dt.datetime.max
+FAR = dt.datetime.max  # noqa: DTZ901 - a time without a zone
 
 
 @pytest.mark.parametrize(

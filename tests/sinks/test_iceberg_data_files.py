@@ -172,3 +172,32 @@ def test_a_number_of_a_narrower_type_is_in_the_partition_that_its_value_belongs_
         (file,) = writer.write(pa.table({"x": pa.array([row], of(kind))}))
         source = table.schema().find_type("x.v" if inside else "x")
         assert file.partition[0] == transform.transform(source)(value)
+
+
+_STRUCT = pa.struct([("a", pa.int32())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.list_(_STRUCT), [None, [], [None], [{"a": 1}]]),
+        (pa.map_(pa.int32(), _STRUCT), [None, [], [(1, None)], [(1, {"a": 2})]]),
+        (pa.struct([("l", pa.list_(_STRUCT))]), [None, {"l": None}, {"l": []}]),
+        (pa.struct([("m", pa.map_(pa.int32(), _STRUCT))]), [None, {"m": None}, {"m": []}]),
+        (pa.list_(pa.list_(_STRUCT)), [None, [None], [[]], [[None]]]),
+        (pa.map_(pa.int32(), pa.list_(_STRUCT)), [None, [(1, None)], [(1, [])]]),
+    ],
+    ids=str,
+)
+def test_null_and_empty_lists_and_maps_of_structs_stay_apart(
+    tmp_path: Path, kind: pa.DataType, values: list[Any]
+) -> None:
+    table = iceberg.make_table(tmp_path, pa.schema([("x", kind)]))
+    writer = FileWriter(table.metadata, Staging.of(table, iceberg.OUTPUT), "a1")
+    rows = pa.table({"x": pa.array([None, *values], kind)}).slice(1)
+    (file,) = writer.write(rows)
+    file.spec_id = 0  # as it is when it is listed
+    (again,) = writer.rewrite(rows, file)
+    for each in (file, again):
+        name = each.file_path.removeprefix("file://")
+        assert pq.read_table(name)["x"].to_pylist() == values

@@ -5,10 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.transforms import DayTransform, TruncateTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    IdentityTransform,
+    Transform,
+    TruncateTransform,
+)
 
 from seamark.sinks.iceberg.data_files import metadata_for_tasks
 from seamark.sinks.iceberg.spark_job import Job, write_batches
@@ -75,3 +82,47 @@ def test_a_text_that_is_not_utf_8_is_refused_by_name_if_the_table_is_partitioned
     written = write_batches(job, [pa.record_batch({"x": broken})])
     assert "column 'x' has a text that is not UTF-8" in (written.problem or "")
     assert not written.files
+
+
+@pytest.mark.parametrize("transform", [TruncateTransform(3), BucketTransform(4)], ids=str)
+def test_decimals_are_partitioned_wherever_they_lie_in_memory(
+    tmp_path: Path, transform: Transform[Any, Any]
+) -> None:
+    """In batches of Spark they lie at multiples of 8 bytes, and pyiceberg's transforms take 16."""
+    kind = pa.decimal128(38, 18)
+    table = iceberg.make_table(tmp_path, pa.schema([("x", kind)]))
+    with table.update_spec() as update:
+        update.add_field("x", transform)
+    table = iceberg.table_at(tmp_path)
+    job = Job(metadata_for_tasks(table.metadata), table.io, iceberg.OUTPUT, "a1")
+    for shift in (0, 8):
+        memory = pa.py_buffer(bytes(64)).slice(shift, 32)
+        column = pa.Array.from_buffers(kind, 2, [None, memory])
+        assert write_batches(job, [pa.record_batch({"x": column})]).problem is None
+
+
+def test_a_value_too_long_for_the_name_of_its_folder_is_refused(tmp_path: Path) -> None:
+    table = iceberg.make_table(tmp_path, pa.schema([("x", pa.string())]))
+    with table.update_spec() as update:
+        update.add_field("x", IdentityTransform())
+    table = iceberg.table_at(tmp_path)
+    job = Job(metadata_for_tasks(table.metadata), table.io, iceberg.OUTPUT, "a1")
+    written = write_batches(job, [pa.record_batch({"x": ["z" * 300]})])
+    assert "too long for the name of a folder" in (written.problem or "")
+
+
+def test_a_number_that_the_partition_would_cut_off_is_refused(tmp_path: Path) -> None:
+    table = iceberg.make_table(tmp_path, pa.schema([("x", pa.float64())]))
+    with table.update_spec() as update:
+        update.add_field("x", IdentityTransform())
+    table = iceberg.table_at(tmp_path)
+    job = Job(metadata_for_tasks(table.metadata), table.io, iceberg.OUTPUT, "a1")
+    for value, is_refused in (
+        (1.5, False),
+        (None, False),
+        (-0.0, False),
+        (0.1, True),
+        (1e300, True),
+    ):
+        written = write_batches(job, [pa.record_batch({"x": pa.array([value], pa.float64())})])
+        assert ("'x' holds" in (written.problem or "")) == is_refused

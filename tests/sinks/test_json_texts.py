@@ -65,7 +65,13 @@ def test_times_are_written_alike_whatever_the_parser_policy_is(
     spark: SparkSession, zone: str
 ) -> None:
     """With LEGACY Spark takes the days before 1583 for others, and two of them have one name."""
-    times = (-62_135_596_800_000_000, -12_219_900_000_000_001, -1, 0, 1_700_000_000_120_000)
+    times: tuple[int, ...] = (
+        -62_135_596_800_000_000,
+        -12_219_900_000_000_001,
+        -1,
+        0,
+        1_700_000_000_120_000,
+    )
     times += (253_402_300_799_999_999, 2**63 - 1, 999_999 - 2**63)
     days = (-719_162, -141_437, -141_428, -141_427, -1, 2_932_896)
     df = spark.createDataFrame([(list(times), list(days))], "t array<long>, d array<int>")

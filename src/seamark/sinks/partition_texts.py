@@ -23,6 +23,8 @@ NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 _COPYING: Final = "._COPYING_"
 """How the name of a folder ends that readers skip, because Hadoop is still copying it."""
 _FOUND: Final = "seamark: a text that cannot be a partition"
+_NO_NAMES: Final = ("File name too long", "Nul character not allowed", "PathComponentTooLong")
+"""What file systems say of a folder that cannot have the name of a value."""
 
 
 def without_odd_texts(df: DataFrame, partition_by: Sequence[str]) -> DataFrame:
@@ -60,12 +62,12 @@ def refusing_odd_texts(partition_by: Sequence[str], where: str) -> Iterator[None
     try:
         yield
     except Exception as error:
-        if _FOUND not in str(error):
+        if not any(each in str(error) for each in (_FOUND, *_NO_NAMES)):
             raise
         raise RefusedError(
-            f"rows have an empty text or {NULL_FOLDER!r}, one that ends in {_COPYING!r}, or one "
-            "that is not UTF-8, in a column that they are partitioned by: "
-            + ", ".join(partition_by),
+            f"rows have an empty text or {NULL_FOLDER!r}, one that ends in {_COPYING!r}, one that "
+            "is not UTF-8, or one that is too long or has a zero byte, in a column that they are "
+            "partitioned by: " + ", ".join(partition_by),
             where=where,
             hint="Whoever reads the folders would see null, nothing or another text. Filter such "
             f"rows out, or give them another value: nullif({partition_by[0]}, '').",

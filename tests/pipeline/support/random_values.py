@@ -80,7 +80,7 @@ class Case:
 # values
 
 
-def _text(text: str | bytes) -> str:
+def _text(text: Any) -> str:
     data = text.encode() if isinstance(text, str) else text
     if data.isalnum():
         return f"'{data.decode()}'"

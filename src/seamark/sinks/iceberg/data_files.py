@@ -21,6 +21,7 @@ from seamark.errors import DamageError, RefusedError
 from seamark.limits import LONGEST_PREFIX
 from seamark.sinks.iceberg.data_names import new_token, says_attempt
 from seamark.sinks.iceberg.files import size_problem, sync_files
+from seamark.sinks.iceberg.kept_nulls import keep_nulls
 from seamark.sinks.iceberg.staging import LIST, Staging
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class FileWriter:
         from pyiceberg.io.pyarrow import write_file
         from pyiceberg.table.locations import load_location_provider
 
+        keep_nulls()
         io, metadata = self.staging.io, self.metadata
         if spec_id is not None:
             metadata = metadata.model_copy(update={"default_spec_id": spec_id})
@@ -218,7 +220,11 @@ def _with_partition_columns(rows: pa.Table, metadata: TableMetadata) -> pa.Table
                 at = rows.column_names.index(column.name)
                 own = rows.schema.field(at)
                 wide = own.with_type(_widened(own.type, column.field_type))
-                rows = rows.set_column(at, wide, rows.column(at).cast(wide.type))
+                values = rows.column(at).cast(wide.type)
+                if pa.types.is_decimal(wide.type):
+                    # as they come from Spark they may lie where pyiceberg's transforms panic
+                    values = values.take(pa.array(range(rows.num_rows), pa.int64()))
+                rows = rows.set_column(at, wide, values)
             else:
                 kind = schema_to_pyarrow(column.field_type, include_field_ids=False)
                 rows = rows.append_column(column.name, pa.nulls(rows.num_rows, kind))

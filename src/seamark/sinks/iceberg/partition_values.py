@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def require_partition_values(rows: pa.Table, metadata: TableMetadata) -> None:
     """:class:`RefusedError` for a value whose partition would be a wrong one, or none."""
-    from pyiceberg.transforms import DayTransform, TruncateTransform
+    from pyiceberg.transforms import DayTransform, IdentityTransform, TruncateTransform
 
     schema = metadata.schema()
     for part in metadata.spec().fields:
@@ -34,6 +34,8 @@ def require_partition_values(rows: pa.Table, metadata: TableMetadata) -> None:
             _require_multiple(values, kind, name, part.transform)
         elif isinstance(part.transform, DayTransform):
             _require_day(values, kind, name)
+        elif isinstance(part.transform, IdentityTransform):
+            _require_single(values, kind, name)
 
 
 def _require_readable(values: pa.ChunkedArray, name: str) -> None:
@@ -68,6 +70,28 @@ def _require_multiple(
             f"column {name!r} holds {least}, and the table is partitioned by {transform} "
             f"of it, which is less than any {kind}",
             hint="Filter such rows out, or partition the table in another way.",
+        )
+
+
+def _require_single(values: pa.ChunkedArray, kind: IcebergType, name: str) -> None:
+    """A number with more digits than a float of 32 bits has.
+
+    pyiceberg 0.12 has no more of them in the partition, and whoever looks for it finds no rows.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyiceberg.types import DoubleType
+
+    if not isinstance(kind, DoubleType):
+        return
+    wide = values.cast(pa.float64())
+    wrong = wide.filter(pc.not_equal(wide.cast(pa.float32(), safe=False).cast(pa.float64()), wide))
+    wrong = wrong.filter(pc.invert(pc.is_nan(wrong)))
+    if len(wrong):
+        raise RefusedError(
+            f"column {name!r} holds {wrong[0].as_py()}, of which pyiceberg keeps only the digits "
+            "of a float in the partition",
+            hint="Partition the table by another column, or by one of whole numbers.",
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from seamark._redaction import without_user
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.sinks.iceberg.catalog import Place, require_pyiceberg
+from seamark.sinks.iceberg.kept_nulls import keep_nulls
 from seamark.table_formats.iceberg_settings import static_table
 from seamark.table_formats.services import is_path_or_bucket
 
@@ -37,8 +38,11 @@ def iceberg_table(
     if catalog is not None:
         if properties is not None:
             raise InvalidInputError("properties are for a metadata file; a catalog has its own")
-        return Place(catalog, table).load()
+        opened = Place(catalog, table).load()
+        keep_nulls()
+        return opened
     require_pyiceberg("iceberg_table")
+    keep_nulls()
     if not is_trusted and not is_path_or_bucket(table):
         raise RefusedError(
             "the metadata file is neither at a path nor in a bucket",

@@ -8,6 +8,7 @@ Tests: ``tests/sinks/test_iceberg_pipeline.py``.
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +99,13 @@ def write_batches(job: Job, batches: Iterable[pa.RecordBatch]) -> Written:
     except RefusedError as error:
         # not worth another try of the task, unlike a connection that is lost
         written.problem = " ".join(part for part in (error.what, error.hint) if part)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        written.problem = (
+            "a value that the table is partitioned by is too long for the name of a folder. "
+            "Partition the table by another column, or by bucket or truncate of it."
+        )
     return written
 
 

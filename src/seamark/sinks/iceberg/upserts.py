@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
 from seamark.sinks.iceberg.data_files import FileWriter
+from seamark.sinks.iceberg.kept_nulls import keep_nulls
 from seamark.sinks.iceberg.staging import KEYS, Staging
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _read(table: Table, task: FileScanTask, columns: Sequence[str] | None) -> pa
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
+    keep_nulls()
     schema = table.schema() if columns is None else table.schema().select(*columns)
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
 
