@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import SEED
 from tests.pipeline.support.value_cases import random_case
-from tests.pipeline.support.value_targets import Services
+from tests.pipeline.support.value_target import Services
 from tests.pipeline.test_values_through_sinks import problem
 
 if TYPE_CHECKING:
@@ -45,5 +45,6 @@ def test_kafka_has_the_values_of_a_sample(
 @pytest.mark.chaos
 @pytest.mark.timeout(0)
 def test_kafka_has_any_values(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:
-    number = int(os.environ.get("SEAMARK_CHAOS_VALUES", "60"))
-    assert not failed(spark, tmp_path, broker, os.environ[SEED], number), os.environ[SEED]
+    seed, number = os.environ[SEED], int(os.environ.get("SEAMARK_CHAOS_VALUES", "60"))
+    problems = failed(spark, tmp_path, broker, seed, number)
+    assert not problems, f"with {SEED}={seed}:\n" + "\n".join(problems)

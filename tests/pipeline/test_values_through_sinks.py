@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import SEED
 from tests.pipeline.support.random_values import Case
 from tests.pipeline.support.value_cases import narrowed, outcome, random_case
-from tests.pipeline.support.value_targets import Services
+from tests.pipeline.support.value_target import Services
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

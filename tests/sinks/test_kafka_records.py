@@ -159,10 +159,36 @@ def test_a_row_without_a_topic_is_refused(tmp_path: Path) -> None:
         look_over([path], None, ALL)
 
 
-def test_a_header_without_a_key_is_refused(tmp_path: Path) -> None:
-    path = file(tmp_path, value=[b"1"], headers=[[header(None, b"v")]])
-    with pytest.raises(RefusedError, match="header of a row has no key"):
+@pytest.mark.parametrize(
+    ("unfit", "why"),
+    [
+        (header(None, b"v"), "is null, or has no key"),
+        (None, "is null, or has no key"),
+        (header("a\0b", b"v"), "has a zero byte"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_as_it_is_is_refused(
+    tmp_path: Path, unfit: Any, why: str
+) -> None:
+    path = file(tmp_path, value=[b"1", b"2"], headers=[[header("a", None), unfit], None])
+    with pytest.raises(RefusedError, match=why):
         look_over([path], "t", ALL)
+
+
+def test_a_text_that_is_not_utf_8_is_refused_as_the_key_of_a_header_and_as_a_topic(
+    tmp_path: Path,
+) -> None:
+    broken = pa.array([b"\xed\xa0\x80"]).view(pa.string())
+    headers = pa.StructArray.from_arrays(
+        [broken, pa.array([b"v"])], fields=list(HEADERS.value_type)
+    )
+    lists = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), headers)
+    value = pa.array([b"1"])
+    for name, column in (("headers", lists), ("topic", broken)):
+        path = f"{tmp_path}/{name}.parquet"
+        pq.write_table(pa.table({"value": value, name: column}), path)
+        with pytest.raises(RefusedError, match="is not UTF-8"):
+            look_over([path], "t", ALL)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ from tests.pipeline.support.random_values import (
     values_of,
     write_source,
 )
-from tests.pipeline.support.value_targets import TARGETS, Files, Services, Target
+from tests.pipeline.support.value_target import Services, Target
+from tests.pipeline.support.value_targets import TARGETS, Files
 from tests.pipeline.support.workloads import settings_of
 
 if TYPE_CHECKING:

@@ -249,6 +249,8 @@ def _shares(batch: pa.RecordBatch, topic: str | None) -> dict[str, TopicShare]:
         return {}
     sizes = pa.chunked_array([_sizes(batch)])
     has = set(table.column_names)
+    if TOPIC in has:
+        _require_utf8(table[TOPIC], "a topic")
     nothing = pa.nulls(table.num_rows, pa.int32())
     facts = pa.table(
         {
@@ -268,7 +270,7 @@ def _shares(batch: pa.RecordBatch, topic: str | None) -> dict[str, TopicShare]:
             hint="Give topic= for such rows, or filter them out.",
         )
     if HEADERS in has:
-        _refuse_null_header_keys(table)
+        _refuse_unfit_headers(table)
     measures = [("size", "max"), ("size", "count"), ("without_key", "sum")]
     grouped = facts.group_by("topic").aggregate(
         [*measures, ("partition", "min"), ("partition", "max")]
@@ -315,13 +317,34 @@ def _header_sizes(column: Any) -> Any:
     return sums[ends[1:]] - sums[ends[:-1]]
 
 
-def _refuse_null_header_keys(table: pa.Table) -> None:
+def _refuse_unfit_headers(table: pa.Table) -> None:
+    """Headers that Kafka's client cannot send: nothing of a decided epoch may be one."""
     import pyarrow.compute as pc
 
     for chunk in table[HEADERS].chunks:
         each = chunk.flatten()
-        if pc.any(pc.and_(pc.is_valid(each), pc.is_null(pc.struct_field(each, "key")))).as_py():
+        names = pc.struct_field(each, "key")
+        if each.null_count or names.null_count:
             raise RefusedError(
-                "a header of a row has no key",
-                hint="Every element of the headers column needs a key that is not null.",
+                "a header of a row is null, or has no key",
+                hint="Every element of the headers column needs a key that is not null: "
+                "filter(headers, h -> h.key IS NOT NULL).",
             )
+        _require_utf8(names, "the key of a header")
+        if pc.any(pc.match_substring(names, "\0")).as_py():
+            raise RefusedError(
+                "the key of a header has a zero byte, at which Kafka's client would cut it off",
+                hint="Leave it out in the output: translate(key, '\\0', '').",
+            )
+
+
+def _require_utf8(texts: pa.Array | pa.ChunkedArray, what: str) -> None:
+    import pyarrow as pa
+
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raise RefusedError(
+            f"{what} is not UTF-8, and Kafka takes no other",
+            hint="Mend it in the output with make_valid_utf8(), or filter such rows out.",
+        ) from None
