@@ -1,4 +1,4 @@
-"""Small batches of Arrow put together to tables of a bounded size.
+"""Columns and tables of Arrow: a bounded size, texts that can be read.
 
 Tests: ``tests/audit/test_costs.py``, ``tests/sinks/test_kafka_records.py``.
 """
@@ -28,3 +28,14 @@ def sized_tables(
             waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def is_readable(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether all texts of a column are UTF-8. Arrow does not look when it reads them."""
+    import pyarrow as pa
+
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from seamark._common.arrow_tables import is_readable
 from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, RefusedError
 from seamark.limits import LONGEST_NAME
@@ -107,15 +108,13 @@ def refuse_spoiled_values(
     import pyarrow.compute as pc
 
     for name in changes.column_names:
-        try:
-            changes[name].validate(full=True)
-        except pa.ArrowInvalid:
+        if not is_readable(changes[name]):
             raise RefusedError(
                 f"epoch {epoch} has a text in {name!r} that is not UTF-8, which deltalake cannot "
                 "merge",
                 where=where,
                 hint="Mend it in the output with make_valid_utf8(), or write it as binary.",
-            ) from None
+            )
     for name in partitions:
         column = changes[name]
         is_decimal = pa.types.is_decimal(column.type)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from seamark._common.arrow_tables import is_readable
 from seamark.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -40,15 +41,11 @@ def require_partition_values(rows: pa.Table, metadata: TableMetadata) -> None:
 
 def _require_readable(values: pa.ChunkedArray, name: str) -> None:
     """A text that is not UTF-8: pyiceberg ends the process at one when it works out a partition."""
-    import pyarrow as pa
-
-    try:
-        values.validate(full=True)
-    except pa.ArrowInvalid:
+    if not is_readable(values):
         raise RefusedError(
             f"column {name!r} has a text that is not UTF-8, and the table is partitioned by it",
             hint="Mend it in the output with make_valid_utf8(), or write it as binary.",
-        ) from None
+        )
 
 
 def _require_multiple(

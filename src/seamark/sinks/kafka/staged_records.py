@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from seamark._common.arrow_tables import sized_tables
+from seamark._common.arrow_tables import is_readable, sized_tables
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import shortened
 from seamark.errors import DamageError, RefusedError
@@ -339,12 +339,8 @@ def _refuse_unfit_headers(table: pa.Table) -> None:
 
 
 def _require_utf8(texts: pa.Array | pa.ChunkedArray, what: str) -> None:
-    import pyarrow as pa
-
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
+    if not is_readable(texts):
         raise RefusedError(
             f"{what} is not UTF-8, and Kafka takes no other",
             hint="Mend it in the output with make_valid_utf8(), or filter such rows out.",
-        ) from None
+        )
