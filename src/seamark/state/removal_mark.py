@@ -18,6 +18,7 @@ from typing import Final
 
 from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
+from seamark._common.retry import retry_unavailable
 from seamark.blobs.conditional_writes import (
     Taken,
     create_once,
@@ -33,6 +34,8 @@ log = logger_named(__name__)
 _LIMIT: Final = 1 << 10
 _ABANDONED: Final = 3600.0
 """Seconds after which whoever has left a mark has died."""
+_PATIENCE: Final = 1.0
+"""Seconds in which a mark is tried to be removed: one that is left costs an hour."""
 
 
 class RemovalMark:
@@ -67,8 +70,7 @@ class RemovalMark:
             yield renew
         finally:
             try:
-                if self._tag_of(mine) is not None:
-                    self._blobs.delete([self._key])
+                retry_unavailable(lambda: self._remove(mine), _PATIENCE, f"removing {self._key}")
             except SeamarkError as error:
                 log.warning("%s was left, and counts for an hour: %s", self._key, error)
 
@@ -82,6 +84,10 @@ class RemovalMark:
             if not is_disk_full(error):
                 raise
             log.warning("the disk is full, so %s could not be created: %s", self._key, error.what)
+
+    def _remove(self, mine: bytes) -> None:
+        if self._tag_of(mine) is not None:
+            self._blobs.delete([self._key])
 
     def _take(self, mine: bytes, tag: Tag | None) -> None:
         """Replace a version of the mark, unless it is another's by now."""
