@@ -186,8 +186,13 @@ def test_a_second_removal_is_refused_until_the_mark_of_one_that_died_is_an_hour_
     store = StateStore(blobs)
     first = written(store, 1, None)
     written(store, 2, None)
+    blobs.create(f"checkpoints/{first}/packs/of-one-that-died.lcb", b"")
     blobs.create(MARK, b"of a process that was killed")
-    for start in (lambda: store.prune(1), lambda: store.delete(first), store.cleanup_orphans):
+    for start in (
+        lambda: store.prune(1),
+        lambda: store.delete(first),
+        lambda: store.cleanup_orphans(0),
+    ):
         with pytest.raises(RefusedError, match="something else is being removed"):
             start()
     assert first in store.list()
@@ -199,8 +204,7 @@ def test_a_second_removal_is_refused_until_the_mark_of_one_that_died_is_an_hour_
 def test_a_removal_that_takes_long_keeps_its_mark_young(monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = Later()
     store = StateStore(blobs)
-    for epoch in range(1, 6):
-        written(store, epoch, None)
+    newest = [written(store, epoch, None) for epoch in range(1, 6)][-1]
     taken = blobs.delete_durably
 
     def slowly(keys: list[str]) -> None:
@@ -208,7 +212,7 @@ def test_a_removal_that_takes_long_keeps_its_mark_young(monkeypatch: pytest.Monk
         monkeypatch.setattr("time.monotonic", lambda: blobs.ahead)
         taken(keys)
         with pytest.raises(RefusedError, match="something else is being removed"):
-            StateStore(blobs).cleanup_orphans()
+            StateStore(blobs).delete(newest)
 
     monkeypatch.setattr("time.monotonic", lambda: blobs.ahead)
     monkeypatch.setattr(blobs, "delete_durably", slowly)

@@ -225,6 +225,8 @@ def prune(place: StatePlace, keep: int) -> int:
 
 def cleanup_orphans(place: StatePlace, min_age: float) -> int:
     """Remove what :func:`plan_cleanup` finds; how many."""
+    if not plan_cleanup(place, min_age, place.blobs.clock()):
+        return 0
     # not beside a removal, which may put back what has these objects
     with RemovalMark(place.blobs, place.paths).held():
         orphans = plan_cleanup(place, min_age, place.blobs.clock())
