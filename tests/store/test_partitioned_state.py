@@ -19,6 +19,7 @@ from seamark.state import CheckpointId, CheckpointManifestV2, StateStore
 from seamark.store import CheckpointStore
 from seamark.store.content_health import check_contents
 from seamark.store.copy.run import copy_checkpoints
+from seamark.store.references import STATE_PREFIX
 
 LIMIT = 1 << 20
 
@@ -278,6 +279,21 @@ def test_damaged_state_that_nobody_needs_stops_the_removal_of_no_other(
         assert removed.states == 3
         assert "was left alone" in removed.left_alone[0]
         assert fresh.validate_checkpoint(6).valid
+
+
+def test_partitioned_state_stays_while_another_process_removes_some(
+    url: str, store: CheckpointStore
+) -> None:
+    old = orphan(store)
+    mark = f"{STATE_PREFIX}_removing"
+    store.backend.create(mark, b"of another process")
+    with open_store(url) as fresh:
+        removed = fresh.cleanup_orphans(0)
+        assert "something else is being removed" in removed.left_alone[0]
+        assert old in fresh.partitioned_state.list()
+        fresh.backend.delete([mark])
+        fresh.cleanup_orphans(0)
+        assert old not in fresh.partitioned_state.list()
 
 
 def test_a_clean_up_makes_no_store_of_a_folder_that_is_none(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from seamark.errors import (
 from seamark.state.chains import lineage, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.read_states import BrokenLine, ReadStates
+from seamark.state.removal_mark import RemovalMark
 from seamark.state.resolution import Resolution
 
 log = logger_named(__name__)
@@ -113,6 +114,8 @@ class Catalog:
                     missing = lost
                     raise DamageError(broken.why)
             manifest = self._held_or_loaded(wanted, known)
+            if manifest is None:
+                manifest = self._looked_for_again(wanted, known)
             missing = wanted if manifest is None else None
             return manifest
 
@@ -195,6 +198,20 @@ class Catalog:
         manifest = known.manifests.get(checkpoint_id) or self.load(checkpoint_id)
         if manifest is not None:
             known.add(manifest)
+        return manifest
+
+    def _looked_for_again(
+        self, checkpoint_id: CheckpointId, known: ReadStates
+    ) -> CheckpointManifestV2 | None:
+        """What is missing, if a removal has put it back; one that still runs may do so yet."""
+        runs = RemovalMark(self._blobs, self._paths).is_set()
+        manifest = self._held_or_loaded(checkpoint_id, known)
+        if manifest is None and runs:
+            raise StoreUnavailableError(
+                f"state checkpoint {checkpoint_id} is being removed, or will be put back",
+                where=self._blobs.url,
+                hint="Try again in a moment.",
+            )
         return manifest
 
     def resolved(self, checkpoint_id: CheckpointId, known: ReadStates) -> Resolution:

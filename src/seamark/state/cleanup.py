@@ -29,6 +29,7 @@ from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointP
 from seamark.state.object_looks import LARGEST_PACK, ObjectRead, SeenObject, read_pack, seen_pack
 from seamark.state.read_states import ReadStates
 from seamark.state.reader import key_of, stream_link
+from seamark.state.removal_mark import RemovalMark
 from seamark.state.removals import StatePlace, news, objects_of, readable, remove
 from seamark.state.resolution import Resolution, resolutions
 from seamark.state.verdicts import Verdicts
@@ -69,10 +70,16 @@ def verify(
     known: ReadStates,
 ) -> StateVerification:
     """Check a checkpoint, its parents and every object; I/O errors pass through."""
-    result = _verified(place, checkpoint_id, read_data, parallelism, known)
-    if result.issues and place.blobs.stat(place.paths.manifest(checkpoint_id)) is None:
-        # removed in the meantime, manifest first: then nothing else is worth reporting
-        return StateVerification(checkpoint_id, [f"state checkpoint {checkpoint_id} is missing"])
+    missing = StateVerification(checkpoint_id, [f"state checkpoint {checkpoint_id} is missing"])
+    manifest = place.paths.manifest(checkpoint_id)
+    try:
+        result = _verified(place, checkpoint_id, read_data, parallelism, known)
+    except StoreUnavailableError:
+        if place.blobs.stat(manifest) is None:
+            return missing
+        raise
+    if result.issues and place.blobs.stat(manifest) is None:
+        return missing  # since then, manifest first: nothing else is worth reporting
     return result
 
 
@@ -218,9 +225,13 @@ def prune(place: StatePlace, keep: int) -> int:
 
 def cleanup_orphans(place: StatePlace, min_age: float) -> int:
     """Remove what :func:`plan_cleanup` finds; how many."""
-    orphans = plan_cleanup(place, min_age, place.blobs.clock())
-    place.blobs.delete([entry.key for entry in orphans])
-    return len(orphans)
+    if not plan_cleanup(place, min_age, place.blobs.clock()):
+        return 0
+    # not beside a removal, which may put back what has these objects
+    with RemovalMark(place.blobs, place.paths).held():
+        orphans = plan_cleanup(place, min_age, place.blobs.clock())
+        place.blobs.delete([entry.key for entry in orphans])
+        return len(orphans)
 
 
 def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) -> list[Entry]:
@@ -238,7 +249,7 @@ def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) ->
         if entry.modified <= oldest and parsed_id(_folder(entry.key, paths)) is not None
     ]
     first = catalog.load_listed()
-    wanted, came = news(catalog, first)
+    wanted, came, _ = news(catalog, first)
     loaded = {**first, **came}
     unreadable = [i for i, m in loaded.items() if isinstance(m, DamageError)]
     if unreadable:

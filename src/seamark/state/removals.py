@@ -4,6 +4,8 @@ One that is published meanwhile may need what goes. So whoever publishes says fi
 needs, and then sees that it is there (:meth:`Catalog.keeping`). A removal takes manifests first.
 Then it looks for what is needed by now, puts that back, and removes objects last. So of the two at
 least one sees the other. A removal that fails before it has seen what is needed puts all back.
+Only one removal runs at a time (:mod:`seamark.state.removal_mark`): what another has removed since
+is not put back, because its objects go.
 
 Tests: ``tests/state/test_removals_beside_writers.py``.
 """
@@ -20,6 +22,7 @@ from seamark.state.catalog import Catalog
 from seamark.state.chains import links_of
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.reader import key_of
+from seamark.state.removal_mark import RemovalMark
 
 log = logger_named(__name__)
 
@@ -54,15 +57,32 @@ def remove(
 
     ``loaded`` is what there was when they were chosen. Then all objects of theirs go that are not
     needed, neither by those that stay nor by one that was published since.
+    :class:`RefusedError` when another removal runs.
     """
+    if not doomed:
+        return set()
+    with RemovalMark(place.blobs, place.paths).held() as renew:
+        return _remove_alone(place, doomed, loaded, is_needed, renew)
+
+
+def _remove_alone(
+    place: StatePlace,
+    doomed: Sequence[CheckpointId],
+    loaded: Loaded,
+    is_needed: Callable[[str], bool],
+    renew: Callable[[], None],
+) -> set[CheckpointId]:
     blobs, paths, catalog = place
-    going = _unless_needed(doomed, loaded, *news(catalog, loaded))
+    wanted, came, listed = news(catalog, loaded)
+    there = [checkpoint_id for checkpoint_id in doomed if checkpoint_id in listed]
+    going = _unless_needed(there, loaded, wanted, came)
     try:
         for checkpoint_id in going:
+            renew()
             blobs.delete_durably([paths.manifest(checkpoint_id)])
-        wanted, came = news(catalog, loaded)
+        wanted, came, _ = news(catalog, loaded)
         gone = _unless_needed(going, loaded, wanted, came)
-        left = readable({i: loaded[i] for i in set(doomed).difference(gone) if i in loaded})
+        left = readable({i: loaded[i] for i in set(there).difference(gone) if i in loaded})
         for checkpoint_id in sorted(left.keys() & set(going)):  # parents before children
             catalog.put_back(left[checkpoint_id])
     except BaseException:
@@ -70,15 +90,17 @@ def remove(
         _put_all_back(catalog, readable({i: loaded[i] for i in going if i in loaded}))
         raise
     new = readable(came)
+    no_longer = {*gone, *doomed}.difference(left)
     if len(new) < len(came):
-        return set(gone)  # nobody knows which objects a damaged one needs
+        return no_longer  # nobody knows which objects a damaged one needs
     staying = (*new.values(), *left.values())
     named = set[str]().union(*(objects_of(manifest, paths) for manifest in staying))
     for checkpoint_id in gone:
+        renew()
         entries = blobs.entries(paths.checkpoint_dir(checkpoint_id))
         keys = [entry.key for entry in entries]
         blobs.delete([key for key in keys if key not in named and not is_needed(key)])
-    return set(gone)
+    return no_longer
 
 
 def _put_all_back(catalog: Catalog, taken: Mapping[CheckpointId, CheckpointManifestV2]) -> None:
@@ -94,10 +116,22 @@ def _put_all_back(catalog: Catalog, taken: Mapping[CheckpointId, CheckpointManif
             )
 
 
-def news(catalog: Catalog, loaded: Loaded) -> tuple[set[CheckpointId], Loaded]:
+class News(NamedTuple):
+    """What there is in a store since some of it was loaded."""
+
+    wanted: set[CheckpointId]
+    """What others are about to need."""
+    came: Loaded
+    """What was published."""
+    listed: set[CheckpointId]
+    """All that there is."""
+
+
+def news(catalog: Catalog, loaded: Loaded) -> News:
     """What others are about to need, and what was published since those were loaded."""
     wanted = catalog.wanted()  # first: what is not wanted any more is published by then
-    return wanted, catalog.load_all(i for i in catalog.ids() if i not in loaded)
+    listed = catalog.ids()
+    return News(wanted, catalog.load_all(i for i in listed if i not in loaded), {*listed})
 
 
 def _unless_needed(

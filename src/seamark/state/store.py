@@ -247,7 +247,7 @@ class StateStore:
         """Distinguish damage from removal in the meantime: that removes the manifest first."""
         try:
             yield
-        except DamageError as error:
+        except (DamageError, StoreUnavailableError) as error:
             blobs, paths, _ = self._place
             if blobs.stat(paths.manifest(checkpoint_id)) is not None:
                 raise

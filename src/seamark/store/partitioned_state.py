@@ -141,6 +141,8 @@ class PartitionedStates:
                     left_alone.append(f"{STATE_PREFIX}{state} was left alone: {why.what}")
         except DamageError as error:
             left_alone.append(_unknown(error))
+        except RefusedError as error:  # another process removes some just now
+            left_alone.append(f"partitioned state was left alone: {error.what}")
         return removed, tuple(left_alone)
 
     def expected_of(self, manifest: CheckpointManifest) -> CheckpointId | None:
