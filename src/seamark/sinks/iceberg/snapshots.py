@@ -101,7 +101,7 @@ class EpochSnapshot(_MergeAppendFiles):
             self._added_data_files.extend(files)
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
-        """As pyiceberg's, also for files of an earlier spec, of which a column was dropped since."""
+        """As pyiceberg's, also for files of an earlier spec whose column was dropped since."""
         metadata = self._transaction.table_metadata
         return write_manifest(
             format_version=metadata.format_version,
