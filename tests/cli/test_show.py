@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seamark import OperatorCheckpoint, open_store
+from seamark import ConnectorCheckpoint, OperatorCheckpoint, open_store
+from seamark.cli.app import run
 from seamark.manifest import InFlightRecord, SinkCommitStatus
 from seamark.state import CheckpointId, CheckpointManifestV2
 from seamark.state.catalog import Catalog
@@ -52,6 +54,31 @@ def test_json_has_sizes_of_operators_and_partitions(seamark: Commands, store: Pa
     assert found["sources"]["trades"]["trades-2"] == "302"
     assert found["timings"] == {"begin": 0.01, "write": 0.3, "save": 0.1}
     assert found["configuration"]["sources"] == {"trades": "kafka"}
+
+
+def test_numbers_of_a_source_whose_name_is_like_that_of_a_password_end_no_command(
+    seamark: Commands, store: Path
+) -> None:
+    name = "password_resets"
+    changes: dict[str, Any] = {
+        "source_names": [name],
+        "source_offsets": {
+            name: ConnectorCheckpoint({f"{name}-0": "1"}, 4, {"line": f'{{"{name}":{{"0":1}}}}'})
+        },
+        "extra": {
+            "timings": {name: 0.1},
+            "source_latest": {name: f'{{"{name}":{{"0":6}}}}'},
+            "source_times": {name: {f"{name}-0": 1_700_000_000_000}},
+        },
+    }
+    with open_store(store) as opened:
+        for number in (4, 5):
+            marks = {name: 1_767_605_400_000 + number}
+            save(opened, number, source_watermarks=marks, **changes)
+    for command in (["show", store, 5], ["diff", store, 4, 5], ["list", store]):
+        assert name in seamark(*command)
+    assert f"source {name}  ***" in seamark("show", store, 5)
+    assert run(["list", str(store), "--wide"]) == 0
 
 
 def test_an_option_that_may_lose_rows_is_shown(seamark: Commands, store: Path) -> None:

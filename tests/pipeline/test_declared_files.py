@@ -63,6 +63,28 @@ def test_a_replay_reads_no_file_outside_of_the_folder_that_a_pattern_names(
     assert f"is not below file:{b}/in put" in str(error.value)
 
 
+@pytest.mark.warm
+@pytest.mark.parametrize("policy", ["warn", "evolve"])
+def test_a_source_goes_on_in_another_folder_by_a_pattern_and_is_told_so(
+    policy: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    def from_path(path: Path | str) -> Pipeline:
+        p = Pipeline("rows", tmp_path / "store", progress=None, policy=policy)
+        rows = p.source("rows", spark.readStream.schema("n int").json(str(path)))
+        p.sink("rows", rows, FileSink(tmp_path / "out", format="json"))
+        return p
+
+    before, now = tmp_path / "in", tmp_path / "in2"
+    put_file(before, 0, [{"n": 1}])
+    from_path(before).run()
+    put_file(now, 1, [{"n": 2}])
+    with pytest.raises(RefusedError, match="go on in another folder") as error:
+        from_path(now).run()
+    assert "a pattern" in str(error.value.hint)
+    from_path(f"{now}/*").run()
+    assert shown(tmp_path) == [1, 2]
+
+
 def secret_entry(file: Path, number: int) -> bytes:
     noted = {"path": file.as_uri(), "timestamp": 1_700_000_000_000, "batchId": number}
     return b"v1\n" + json.dumps(noted, separators=(",", ":")).encode()

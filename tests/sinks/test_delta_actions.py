@@ -142,6 +142,34 @@ def test_a_reader_that_filters_finds_each_row_by_its_value(
         assert found == ([value] if value == value else [])  # noqa: PLR0124 - only NaN is not
 
 
+def test_a_reader_that_filters_finds_the_rows_whose_struct_is_null(tmp_path: Path) -> None:
+    inner = t.StructType([t.StructField("a", t.LongType())])
+    kinds = {
+        "n": t.LongType(),
+        "s": inner,
+        "deep": t.StructType([t.StructField("s", inner)]),
+        "lists": t.StructType([t.StructField("l", t.ArrayType(t.LongType()))]),
+        "list": t.ArrayType(inner),
+        "map": t.MapType(t.StringType(), inner),
+    }
+    schema = t.StructType([t.StructField(name, kind) for name, kind in kinds.items()])
+    sink = started(HandWrittenDelta(tmp_path / "table"), schema)
+    one = {"a": 1}
+    whole = {"n": 1, "s": one, "deep": {"s": one}, "lists": {"l": [1]}, "list": [one]}
+    rows = [whole | {"map": {"k": one}}, dict.fromkeys(kinds) | {"n": 2}]
+    sink.stage(arrow_frame(schema, rows), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    table = DeltaTable(str(tmp_path / "table"))
+    for name in list(kinds)[1:]:
+        for wanted, number in [(pc.field(name).is_valid(), 1), (pc.field(name).is_null(), 2)]:
+            found = table.to_pyarrow_table(columns=["n"], filters=wanted)
+            assert found["n"].to_pylist() == [number], wanted
+    nested = table.to_pyarrow_table(columns=["n"], filters=pc.field("deep", "s", "a") == 1)
+    assert nested["n"].to_pylist() == [1]
+    fast = table.to_pyarrow_dataset().get_fragments(filter=pc.field("n") == 3)
+    assert list(fast) == [], "files are left out by the other columns"
+
+
 EVERY_TYPE = t.StructType(
     [
         t.StructField("n", t.LongType()),

@@ -103,6 +103,31 @@ def test_a_key_that_is_null_is_refused_before_the_epoch_is_decided(tmp_path: Pat
         sink.prepare()
 
 
+@pytest.mark.parametrize("mode", ["upsert", "overwrite"])
+def test_files_of_a_spec_whose_column_was_dropped_can_be_replaced(
+    tmp_path: Path, mode: Any
+) -> None:
+    kinds = pa.schema([("n", pa.int64()), ("word", pa.string()), ("old", pa.string())])
+    table = iceberg.make_table(tmp_path, kinds)
+    with table.update_spec() as update:
+        update.add_field("old", IdentityTransform(), "part")
+    old = pa.table([[1, 2, 3], ["a", "b", "c"], ["x", "x", "y"]], schema=kinds)
+    iceberg.table_at(tmp_path).append(old)
+    with iceberg.table_at(tmp_path).update_spec() as without:
+        without.remove_field("part")
+    with iceberg.table_at(tmp_path).update_schema(allow_incompatible_changes=True) as dropped:
+        dropped.delete_column("old")
+    keys = {"keys": "n"} if mode == "upsert" else {}
+    sink = HandWritten(iceberg.properties(tmp_path), iceberg.TABLE, mode=mode, **keys)
+    sink.open(PIPELINE, SINK, iceberg.SCHEMA)
+    show(sink, 1, rows(n1="A"))
+    kept = {2: "b", 3: "c"} if mode == "upsert" else {}
+    assert seen(tmp_path) == {1: "A"} | kept
+    show(sink, 2, rows(n1="B", n2="C"))
+    kept = {3: "c"} if mode == "upsert" else {}
+    assert seen(tmp_path) == {1: "B", 2: "C"} | kept
+
+
 def test_no_keys_are_no_file() -> None:
     assert joined_keys([], ["n"], 1, "") is None
 

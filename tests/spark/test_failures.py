@@ -97,6 +97,15 @@ def test_lost_rows_and_other_failures_are_told_as_before() -> None:
     assert other.what == "Spark stopped the query"
 
 
+def test_files_of_another_folder_are_told_with_the_way_on() -> None:
+    wrong = "Wrong basePath /data/in2 for the root path: file:/data/in/1.json SQLSTATE: XXKST"
+    found = explained(Failure(f"[STREAM_FAILED] Query terminated with exception: {wrong}"))
+    assert isinstance(found, RefusedError)
+    assert "another folder" in found.what
+    assert wrong.partition(" SQLSTATE")[0] in (found.where or "")
+    assert "/data/in2/*" in (found.hint or "")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -19,8 +19,10 @@ _UNITS: Final = {
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
 
-def grouped(count: int) -> str:
-    """A number with its digits in groups of three: ``1 234 567``."""
+def grouped(count: int | str) -> str:
+    """A number with its digits in groups of three: ``1 234 567``. One that is hidden stays so."""
+    if isinstance(count, str):
+        return count
     return f"{count:,}".replace(",", " ")
 
 
@@ -98,8 +100,10 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 99.95 else f"{seconds:.0f} s"
 
 
-def phase_text(seconds: float) -> str:
-    """How long a step took: ``9 ms``, and in seconds from one second on."""
+def phase_text(seconds: float | str) -> str:
+    """How long a step took: ``9 ms``, and in seconds from one second on; hidden stays so."""
+    if isinstance(seconds, str):
+        return seconds
     milliseconds = round(seconds * 1000)
     return f"{milliseconds} ms" if milliseconds < 1000 else seconds_text(seconds)
 
@@ -125,12 +129,16 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
-def elapsed_text(seconds: float) -> str:
+def elapsed_text(seconds: float | str) -> str:
     """The time between two events, in its two largest units: ``0.02 s``, ``361 days 4 h``.
+
+    One that is hidden, because its name looks like that of a password, stays so.
 
     >>> elapsed_text(4.0), elapsed_text(3725.0), elapsed_text(31_190_300.0)
     ('4 s', '1 h 2 min', '360 days 23 h')
     """
+    if isinstance(seconds, str):
+        return seconds
     if seconds < 60:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
     whole = int(seconds)
@@ -159,8 +167,10 @@ def _largest_unit(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
-def time_text(timestamp_ms: int) -> str:
-    """An exact time: ``2026-01-05 09:30:01.500 UTC``."""
+def time_text(timestamp_ms: int | str) -> str:
+    """An exact time: ``2026-01-05 09:30:01.500 UTC``. One that is hidden stays so."""
+    if isinstance(timestamp_ms, str):
+        return timestamp_ms
     try:
         exact = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -176,7 +176,9 @@ def _rows_text(rows: Document) -> str:
 
 
 def _lag_text(lag: Document) -> str:
-    return grouped(sum(sum(parts.values()) for parts in lag.values())) if lag else "–"
+    rows = [count for parts in lag.values() for count in parts.values()]
+    hidden = next((count for count in rows if isinstance(count, str)), None)
+    return (hidden or grouped(sum(rows))) if lag else "–"
 
 
 def _age_text(ages: Document) -> str:

@@ -160,6 +160,13 @@ _BY_TEXT: Final = (
         "Put the file back: the epoch runs again on exactly the rows that it was planned for.",
     ),
     _Known(
+        r"Wrong basePath",
+        "a source of files is to go on in another folder, and Spark looks into its old one first",
+        "Give the new path a pattern, as in '/data/in2/*': then Spark does not ask whether the "
+        "files of the last epoch are below it. Or name the folder of before. Nothing is lost.",
+        RefusedError,
+    ),
+    _Known(
         r"STATE_STORE_(?:(?!STATE_STORE_)\w)*SCHEMA_|STATE_SCHEMA_\w*|StateSchemaNotCompatible",
         "the state in the checkpoint does not fit what the pipeline computes now",
         "Spark cannot load state of another shape. Undo the change of keys, functions or columns, "

@@ -32,13 +32,13 @@ class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     stats: str = ""
 
 
-def staged_file(file: WrittenFile, columns: Sequence[str]) -> StagedFile:
-    """What the log says about a file."""
+def staged_file(file: WrittenFile, columns: Sequence[str], structs: Sequence[str]) -> StagedFile:
+    """What the log says about a file of a table; ``structs`` are the table's columns that are."""
     return StagedFile(
         path=file.path,
         size=file.size,
         partition={name: partition_text(value) for name, value in file.partition.items()},
-        stats=statistics(file.rows, file.columns, columns),
+        stats=statistics(file.rows, file.columns, columns, structs),
     )
 
 
@@ -71,11 +71,17 @@ def _float_text(value: float) -> str:
     return repr(value)
 
 
-def statistics(rows: int, facts: Mapping[str, ColumnFacts], columns: Sequence[str]) -> str:
+def statistics(
+    rows: int,
+    facts: Mapping[str, ColumnFacts],
+    columns: Sequence[str],
+    structs: Sequence[str] = (),
+) -> str:
     """The statistics of a file, for the first columns, as JSON text.
 
     If the bounds of one are not known, there are none: where only some columns have bounds,
-    deltalake 1.6 leaves the file out for whoever filters by another one.
+    deltalake 1.6 leaves the file out for whoever filters by another one. A struct that has none
+    beside columns that have some is named without them, or no row of it would be null to it.
     """
     known = {name: facts[name] for name in columns[:_INDEXED] if name in facts}
     bounds: dict[str, tuple[Any, Any]] | None = {}
@@ -87,8 +93,9 @@ def statistics(rows: int, facts: Mapping[str, ColumnFacts], columns: Sequence[st
             bounds = None
     found: dict[str, Any] = {"numRecords": rows}
     if bounds is not None:
-        found["minValues"] = {name: least for name, (least, _) in bounds.items()}
-        found["maxValues"] = {name: most for name, (_, most) in bounds.items()}
+        unknown: dict[str, Any] = {name: {} for name in structs}
+        found["minValues"] = {name: least for name, (least, _) in bounds.items()} | unknown
+        found["maxValues"] = {name: most for name, (_, most) in bounds.items()} | unknown
     found["nullCount"] = {name: fact.nulls for name, fact in known.items()}
     return msgspec.json.encode(found).decode()
 

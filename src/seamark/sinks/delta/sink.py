@@ -185,7 +185,8 @@ class DeltaSink(Sink):
             refuse_nulls(files, fits.never_null, epoch.number, self._place.url)
         types = self._target.columns.types
         data_columns = [name for name in types if name not in partitions]
-        added = FileList(types, [staged_file(file, data_columns) for file in files])
+        structs = [f.name for f in table.schema().fields if f.type.type == "struct"]
+        added = FileList(types, [staged_file(file, data_columns, structs) for file in files])
         prepared = Prepared(
             timeline=receipt.timeline,
             epoch=receipt.epoch,

@@ -20,6 +20,8 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestWriter,
+    write_manifest,
 )
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.snapshots import Operation
@@ -32,6 +34,8 @@ from seamark.sinks.iceberg.files import sync_files
 from seamark.table_formats.iceberg_lineage import earlier_metadata
 
 if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
@@ -96,6 +100,18 @@ class EpochSnapshot(_MergeAppendFiles):
         for files in change.added.values():
             self._added_data_files.extend(files)
 
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        """As pyiceberg's, also for files of an earlier spec whose column was dropped since."""
+        metadata = self._transaction.table_metadata
+        return write_manifest(
+            format_version=metadata.format_version,
+            spec=spec,
+            schema=_schema_with(spec, metadata),
+            output_file=self.new_manifest_output(),
+            snapshot_id=self._snapshot_id,
+            avro_compression=self._compression,
+        )
+
     @property
     def written(self) -> list[str]:
         """Files of metadata that this snapshot consists of."""
@@ -139,6 +155,16 @@ class EpochSnapshot(_MergeAppendFiles):
 
     def _goes(self, file: DataFile) -> bool:
         return self._change.replaces_all or file.file_path in self._change.replaced
+
+
+def _schema_with(spec: PartitionSpec, metadata: TableMetadata) -> Schema:
+    """The newest schema with all columns that a spec goes by: it has the types of their values."""
+    newest_first = [metadata.schema(), *reversed(metadata.schemas)]
+
+    def has_all(schema: Schema) -> bool:
+        return all(schema.find_column_name(part.source_id) is not None for part in spec.fields)
+
+    return next(filter(has_all, newest_first), metadata.schema())
 
 
 def _entry(status: ManifestEntryStatus, snapshot_id: int, file: DataFile) -> ManifestEntry:
