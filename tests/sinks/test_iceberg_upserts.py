@@ -117,8 +117,8 @@ def test_files_of_a_spec_whose_column_was_dropped_can_be_replaced(
         without.remove_field("part")
     with iceberg.table_at(tmp_path).update_schema(allow_incompatible_changes=True) as dropped:
         dropped.delete_column("old")
-    keys = {"keys": "n"} if mode == "upsert" else {}
-    sink = HandWritten(iceberg.properties(tmp_path), iceberg.TABLE, mode=mode, **keys)
+    keys = "n" if mode == "upsert" else ()
+    sink = HandWritten(iceberg.properties(tmp_path), iceberg.TABLE, mode=mode, keys=keys)
     sink.open(PIPELINE, SINK, iceberg.SCHEMA)
     show(sink, 1, rows(n1="A"))
     kept = {2: "b", 3: "c"} if mode == "upsert" else {}

@@ -99,7 +99,8 @@ def test_checkpoints_on_a_lost_or_damaged_one_read_it_and_nothing_else(
     for checkpoint_id in reversed(ids[1:]):
         (issue,) = store.verify(checkpoint_id, known=known).issues
         assert issue == f"state checkpoint {ids[0]}, which {ids[1]} builds on, is missing"
-    assert blobs.reads == 39 + 39  # each manifest, and whether the lost one is back
+    # each manifest, and whether the lost one is back; the first time a removal may just put it back
+    assert blobs.reads == 39 + 39 + 1
     blobs.create(key, b"no manifest")
     for checkpoint_id in ids:
         assert "malformed" in store.verify(checkpoint_id, known=known).issues[0]

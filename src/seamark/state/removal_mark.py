@@ -2,8 +2,9 @@
 
 A removal takes manifests away and puts back those that are needed after all. Of two at once one
 could put back what the other is taking the objects of. So a removal first creates ``_removing``,
-and removes it at the end. One that was killed leaves it: it counts for an hour. On a full disk,
-where nothing can be created, a removal runs without.
+and removes it at the end. One that was killed leaves it: it counts for an hour. One that could not
+remove it leaves it to the next one of its process. On a full disk, where nothing can be created, a
+removal runs without.
 
 Tests: ``tests/state/test_two_removals.py``.
 """
@@ -35,7 +36,9 @@ _LIMIT: Final = 1 << 10
 _ABANDONED: Final = 3600.0
 """Seconds after which whoever has left a mark has died."""
 _PATIENCE: Final = 1.0
-"""Seconds in which a mark is tried to be removed: one that is left costs an hour."""
+"""Seconds in which a mark is tried to be removed: one that is left costs others an hour."""
+_left = set[bytes]()
+"""Marks that this process may have left, because the store failed. Its next removal takes them."""
 
 
 class RemovalMark:
@@ -57,7 +60,11 @@ class RemovalMark:
         :class:`RefusedError` when another one runs.
         """
         mine = os.urandom(16).hex().encode()
-        self._set(mine)
+        try:
+            self._set(mine)
+        except BaseException:
+            _left.add(mine)  # it may have arrived
+            raise
         renewed = time.monotonic()
 
         def renew() -> None:
@@ -72,6 +79,7 @@ class RemovalMark:
             try:
                 retry_unavailable(lambda: self._remove(mine), _PATIENCE, f"removing {self._key}")
             except SeamarkError as error:
+                _left.add(mine)
                 log.warning("%s was left, and counts for an hour: %s", self._key, error)
 
     def _set(self, mine: bytes) -> None:
@@ -79,7 +87,8 @@ class RemovalMark:
         try:
             create_once(self._blobs, self._key, mine, _LIMIT)
         except Taken as taken:
-            self._take(mine, None if self.is_set() else taken.blob.tag)
+            may_take = taken.blob.data in _left or not self.is_set()
+            self._take(mine, taken.blob.tag if may_take else None)
         except StoreUnavailableError as error:
             if not is_disk_full(error):
                 raise
