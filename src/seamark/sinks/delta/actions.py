@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from seamark.sinks.tables.parquet_files import ColumnFacts, WrittenFile
+
+if TYPE_CHECKING:
+    from deltalake import Schema
 
 _INDEXED: Final = 32
 """Columns with statistics, as Delta has it by default."""
@@ -32,14 +35,20 @@ class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     stats: str = ""
 
 
-def staged_file(file: WrittenFile, columns: Sequence[str], structs: Sequence[str]) -> StagedFile:
-    """What the log says about a file of a table; ``structs`` are the table's columns that are."""
-    return StagedFile(
-        path=file.path,
-        size=file.size,
-        partition={name: partition_text(value) for name, value in file.partition.items()},
-        stats=statistics(file.rows, file.columns, columns, structs),
-    )
+def staged_files(
+    files: Iterable[WrittenFile], columns: Sequence[str], schema: Schema
+) -> list[StagedFile]:
+    """What the log of a table says about files with these columns beside their partition's."""
+    structs = [field.name for field in schema.fields if field.type.type == "struct"]
+    return [
+        StagedFile(
+            path=file.path,
+            size=file.size,
+            partition={name: partition_text(value) for name, value in file.partition.items()},
+            stats=statistics(file.rows, file.columns, columns, structs),
+        )
+        for file in files
+    ]
 
 
 def partition_text(value: Any) -> str | None:

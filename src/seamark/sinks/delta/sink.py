@@ -34,7 +34,7 @@ from seamark.sinks.contract import (
     no_longer_shown,
     receipt_of,
 )
-from seamark.sinks.delta.actions import staged_file
+from seamark.sinks.delta.actions import staged_files
 from seamark.sinks.delta.committable import FileList, Prepared, kept_list
 from seamark.sinks.delta.entries import add_files, epoch_properties
 from seamark.sinks.delta.epochs import DeltaEpochs
@@ -185,8 +185,7 @@ class DeltaSink(Sink):
             refuse_nulls(files, fits.never_null, epoch.number, self._place.url)
         types = self._target.columns.types
         data_columns = [name for name in types if name not in partitions]
-        structs = [f.name for f in table.schema().fields if f.type.type == "struct"]
-        added = FileList(types, [staged_file(file, data_columns, structs) for file in files])
+        added = FileList(types, staged_files(files, data_columns, table.schema()))
         prepared = Prepared(
             timeline=receipt.timeline,
             epoch=receipt.epoch,
