@@ -179,17 +179,3 @@ def test_merging_files_cuts_no_time_off_either(spark: SparkSession, tmp_path: Pa
             given, folder, [f"{folder}/epoch=000001"], f"{tmp_path}/merged/epoch=000001",
             file_format="parquet", partition_by=(), options={}, size=1,
         )  # fmt: skip
-
-
-@pytest.mark.warm
-@pytest.mark.parametrize("text", ["\r", "a\r\nb"])
-def test_csv_refuses_a_text_that_would_end_a_row(
-    spark: SparkSession, tmp_path: Path, text: str
-) -> None:
-    df = spark.createDataFrame([(1, text), (2, "b"), (3, "c")], "n int, x string")
-    assert "column 'x' has a text with a carriage return" in refusal(
-        FileSink(tmp_path / "csv", format="csv"), df
-    )
-    show(FileSink(tmp_path / "json", format="json"), df)
-    read = spark.read.schema("n int, x string").json(str(tmp_path / "json"))
-    assert sorted((row.n, row.x) for row in read.collect()) == [(1, text), (2, "b"), (3, "c")]

@@ -65,11 +65,24 @@ def test_csv_keeps_blanks_and_lines_for_whoever_reads_it_as_told(
     reader = spark.read.schema("n int, word string, epoch int")
     found = reader.options(**point.at["options"]).csv(str(tmp_path)).collect()
     assert sorted((row.n, row.word) for row in found) == [*enumerate(texts)]
-    assert ".option('multiLine', 'true')" in calls_for(point)["spark"]
+    assert ".option('lineSep', '\\n').option('multiLine', 'true')" in calls_for(point)["spark"]
     rows = duckdb.sql(calls_for(point)["duckdb"]).fetchall()
     assert sorted((row[0], row[1]) for row in rows if "\r" not in row[1]) == [
         (n, text) for n, text in enumerate(texts) if "\r" not in text
     ]
+
+
+@pytest.mark.parametrize("text", ["\r", "a\rb", "a\r\nb"])
+def test_a_carriage_return_ends_no_row_of_csv_for_whoever_reads_it_as_told(
+    spark: SparkSession, tmp_path: Path, text: str
+) -> None:
+    df = spark.createDataFrame([(1, text), (2, "b"), (3, "c")], "n int, word string")
+    sink = FileSink(tmp_path, format="csv")
+    point = sink.read_point(publish(sink, df.coalesce(1)))
+    assert point is not None
+    reader = spark.read.schema("n int, word string, epoch int").options(**point.at["options"])
+    found = reader.csv(str(tmp_path)).collect()
+    assert sorted((row.n, row.word) for row in found) == [(1, text), (2, "b"), (3, "c")]
 
 
 def test_csv_drops_blanks_when_it_is_told_to(spark: SparkSession, tmp_path: Path) -> None:

@@ -38,8 +38,6 @@ _TIME: Final = "time"
 """The fault of a time that is moved."""
 _CUT: Final = "fraction"
 """The fault of a time that is cut off."""
-_RETURN: Final = "return"
-"""The fault of a text with a carriage return."""
 _STORED: Final = "spark.sql.parquet.outputTimestampType"
 _CALENDAR: Final = "spark.sql.parquet.datetimeRebaseModeInWrite"
 _CALENDAR_OF_INT96: Final = "spark.sql.parquet.int96RebaseModeInWrite"
@@ -69,8 +67,6 @@ def without_changed(df: DataFrame, file_format: str) -> DataFrame:
         return _without_changed_in_parquet(df)
     if file_format == "orc":
         return without_unfit(df, dict.fromkeys(df.columns, _changed_in_orc), _TIME)
-    if file_format == "csv":
-        df = without_unfit(df, dict.fromkeys(df.columns, _has_return), _RETURN)
     return with_whole_texts(df, df.columns)
 
 
@@ -88,22 +84,7 @@ def refusing_changed(file_format: str, where: str) -> AbstractContextManager[Non
             where,
             "Write parquet, or leave such rows out.",
         )
-    return _refusing_changed_in_text(file_format, where)
-
-
-@contextmanager
-def _refusing_changed_in_text(file_format: str, where: str) -> Iterator[None]:
-    split = refusing_unfit(
-        _RETURN,
-        lambda name: (
-            f"column {name!r} has a text with a carriage return (\\r), which readers of csv take "
-            "for the end of a row"
-        ),
-        where,
-        "Write parquet or json, or leave it out in the output: translate(…, '\\r', '').",
-    )
-    with split, refusing_broken_texts(where, file_format):
-        yield
+    return refusing_broken_texts(where, file_format)
 
 
 @contextmanager
@@ -149,13 +130,6 @@ def _without_changed_in_parquet(df: DataFrame) -> DataFrame:
         return None
 
     return without_unfit(df, dict.fromkeys(df.columns, is_moved), _TIME)
-
-
-def _has_return(value: Column, kind: DataType) -> Column | None:
-    """Spark writes it without quotes, and its reader looks for ends of rows in quotes, too."""
-    from pyspark.sql.types import StringType
-
-    return value.contains("\r") if isinstance(kind, StringType) else None
 
 
 def _has_microseconds(value: Column, kind: DataType) -> Column | None:

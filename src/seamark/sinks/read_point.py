@@ -51,10 +51,14 @@ def needed_to_read(file_format: str, options: Mapping[str, Any]) -> dict[str, An
     """Options of Spark's reader without which the files would be read in another way.
 
     Of its writer's options those that a reader needs too. A value of csv may have several lines,
-    which are rows of their own to a reader that is not told.
+    which are rows of their own to a reader that is not told; and one that is not told what ends a
+    row takes a carriage return for it where it comes to one first.
     """
     needed = {name: value for name, value in options.items() if name.lower() in _NEEDED_TO_READ}
-    return needed | {"multiLine": "true"} if file_format == "csv" else needed
+    if file_format != "csv":
+        return needed
+    ends_rows = {} if "linesep" in map(str.lower, needed) else {"lineSep": "\n"}
+    return needed | ends_rows | {"multiLine": "true"}
 
 
 def read_point_in(value: object) -> ReadPoint | None:

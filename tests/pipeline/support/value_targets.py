@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.text import backquoted
+from seamark.sinks.read_point import needed_to_read
 from tests.pipeline.support.plain_values import (
     Row,
     bytes_of,
@@ -41,7 +42,7 @@ class Files(Target):
         return self._read(self.root / "out") if list(self.root.glob("out/epoch=*")) else []
 
     def _read(self, folder: Path) -> list[Row]:
-        reader = self.spark.read.schema(self.schema).option("multiLine", self.format == "csv")
+        reader = self.spark.read.schema(self.schema).options(**needed_to_read(self.format, {}))
         rows = reader.format(self.format).load(str(folder))
         return rows_of(rows.select(*(backquoted(each.name) for each in self.schema)))
 
